@@ -34,7 +34,7 @@ from steersman.evaluation.bound.gpu_bound import GpuBound, concave_envelope, dev
 from steersman.evaluation.bound.pod_kinds import find_kinds
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
-from steersman.evaluation.report.wording import BOUND_LABEL
+from steersman.evaluation.report.style import BOUND_LABEL
 from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable, summarise
 from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.registry import BUILT_IN

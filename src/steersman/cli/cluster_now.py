@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.declaring import given_options, option
@@ -13,10 +13,7 @@ from steersman.cli.options.inputs import FileInputs
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import is_named, say_understood, several_pods
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.workloads.workload import RunningPods
-
-if TYPE_CHECKING:
-    from steersman.workloads.workload import Workload
+from steersman.workloads.workload import RunningPods, Workload
 
 
 @dataclass(frozen=True, slots=True)

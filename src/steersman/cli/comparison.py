@@ -21,8 +21,8 @@ from steersman.core.stored_command import COMMAND, StoredCommand
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, OnRun
 from steersman.evaluation.finished_runs import Description, MadeFiles, describe, read_finished, write_finished
+from steersman.evaluation.report.curves import LearningCurve
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison
 from steersman.evaluation.results import FINISHED, PARTIAL, staged, summary_csv, write_partial
 from steersman.policies.base import Policy

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.options.declaring import RequiresOption, option
 from steersman.cli.output.display import Progress
+from steersman.cli.reading import compile_for
 
 if TYPE_CHECKING:
     from steersman.training.search.fit import Fit
@@ -26,7 +27,6 @@ def fit_workload(workload: Workload, settings: Mapping[str, Any], *, generations
         settings: protocol, ratio, load, mean duration and seed, as `FitOptions` has them.
         generations: of the search; None: by the size of the workload.
     """
-    from steersman.cli.reading import compile_for
     from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
     from steersman.training.search.fit import FitOptions, fit
 

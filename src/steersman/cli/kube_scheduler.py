@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from steersman.cli.options.cluster import ClusterOptions, run_with_client
 from steersman.cli.output.display import say
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor, rules_of
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from steersman.apps.load.target import ClusterTarget
     from steersman.apps.runtime.cluster_schedulers import FoundScheduler
-    from steersman.workloads.workload import Workload
 
 
 def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> list[str]:
@@ -26,7 +27,6 @@ def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions 
 
 def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> str | None:
     """Return the minor that is stated, else that of the live cluster, if one is read; None: the newest."""
-    from steersman.policies.node_scores.kube_minors import rules_of
     from steersman.policies.registry import is_kube_scheduler
 
     if minor is not None:
@@ -41,7 +41,6 @@ def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOption
 def minor_of_cluster(target: ClusterTarget) -> str | None:
     """Return the minor of a cluster, None for the newest; the nearest one, with a line, if it is not computed."""
     from steersman.apps.runtime.server_version import server_version
-    from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor
 
     version = run_with_client(target, server_version)
     minor = nearest_minor(version)
@@ -89,7 +88,6 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
 def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: str | None) -> tuple[str | None, int]:
     """Return the policy of the profile that schedules most pods, and how many; say why there is none."""
     from steersman.apps.runtime.cluster_schedulers import read_profiles
-    from steersman.policies.node_scores.kube_minors import NEWEST
     from steersman.policies.registry import of_minor
 
     try:

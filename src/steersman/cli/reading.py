@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.workloads.workload import Workload
-
-if TYPE_CHECKING:
-    from steersman.workloads.workload import RunningPods
+from steersman.workloads.files import check_writable
+from steersman.workloads.workload import RunningPods, Workload
 
 MODEL_SUFFIX = ".safetensors"
 """Of policy files and order files."""
@@ -81,8 +78,6 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) 
 
 def check_overwriting(output: Path, kind: str, read: Callable[[Path], object]) -> None:
     """Check that --output can be written and overwrites nothing but a file of its kind, see `check_model_output`."""
-    from steersman.workloads.files import check_writable
-
     if output.exists():
         try:
             read(output)

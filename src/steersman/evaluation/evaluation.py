@@ -15,8 +15,8 @@ from steersman.core.frames import to_frame
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, check_bounded, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, Keep, OnRun, run_experiment
+from steersman.evaluation.report.curves import LearningCurve
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison, notebook_tables, write_report
 from steersman.evaluation.results import (
     EVALUATION_FILES,

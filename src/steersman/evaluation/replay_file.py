@@ -63,6 +63,10 @@ class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
     preempts: bool = True
 
 
+_SHARED = tuple(name for name in ReplayPod.__struct_fields__ if name not in ("pod_class", "labels", "latency"))
+"""Fields that are the same in a `Pod`."""
+
+
 class ReplayFile(msgspec.Struct, kw_only=True):
     """What a run was about.
 
@@ -205,43 +209,16 @@ def _row(pod: Pod, pod_class: int) -> ReplayPod:
     soft, hard = (each if math.isfinite(each) else None for each in (limits.soft, limits.hard))
     latency = ReplayLimits(soft, hard, limits.user)
     return ReplayPod(
-        name=pod.name,
         pod_class=pod_class,
-        namespace=pod.namespace,
         labels=dict(pod.labels),
-        priority=pod.priority,
-        owner=pod.owner,
-        creation_time=pod.creation_time,
-        deletion_time=pod.deletion_time,
-        gpu_devices=pod.gpu_devices,
         latency=latency if latency != ReplayLimits() else None,
-        estimated_seconds=pod.estimated_seconds,
-        gang=pod.gang,
-        gang_minimum=pod.gang_minimum,
-        at_once=pod.at_once,
-        nominated=pod.nominated,
-        preempts=pod.preempts,
+        **{name: getattr(pod, name) for name in _SHARED},
     )
 
 
 def _pod(row: ReplayPod, classes: tuple[PodClass, ...]) -> Pod:
     limits = row.latency or ReplayLimits()
     soft, hard = (math.inf if each is None else each for each in (limits.soft, limits.hard))
-    return Pod(
-        row.name,
-        classes[row.pod_class],
-        row.namespace,
-        row.labels,
-        row.priority,
-        owner=row.owner,
-        creation_time=row.creation_time,
-        deletion_time=row.deletion_time,
-        gpu_devices=row.gpu_devices,
-        latency=LatencyLimits(soft, hard, limits.user),
-        estimated_seconds=row.estimated_seconds,
-        gang=row.gang,
-        gang_minimum=row.gang_minimum,
-        at_once=row.at_once,
-        nominated=row.nominated,
-        preempts=row.preempts,
-    )
+    latency = LatencyLimits(soft, hard, limits.user)
+    shared = {name: getattr(row, name) for name in _SHARED}
+    return Pod(pod_class=classes[row.pod_class], labels=row.labels, latency=latency, **shared)

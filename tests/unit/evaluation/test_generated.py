@@ -29,7 +29,7 @@ from steersman.evaluation.generated import (
     play_all,
     run_generated,
 )
-from steersman.evaluation.report.episode_figures import WINDOW, family_of, success_rate
+from steersman.evaluation.report.figures import WINDOW, family_of, success_rate
 from steersman.evaluation.summary import SEEDS
 from steersman.policies.features import CLUSTER, TELEMETRY, View
 from steersman.policies.files.policy_file import Card, write_policy

@@ -19,8 +19,10 @@ from steersman.cli.options.declaring import RequiresOption, given_options, optio
 from steersman.cli.options.inputs import Inputs, InputsWithRunningPods
 from steersman.cli.options.policies import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_text
+from steersman.cli.reading import compile_for
 from steersman.core.errors import UsageError
 from steersman.core.redaction import redact_url
+from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
@@ -151,7 +153,6 @@ async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
 def live_screen(cluster: ClusterOptions, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
     from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
     from steersman.apps.dashboard.live.screen import LiveScreen
-    from steersman.prometheus.configuration import read_configuration
 
     sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
     queries = None if telemetry is None else read_configuration(telemetry)
@@ -170,7 +171,6 @@ def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOption
     arrivals.warn_of(source, warn)
 
     from steersman.apps.dashboard.simulation.sources import SimulatedRun
-    from steersman.cli.reading import compile_for
     from steersman.evaluation.replay_file import RunOptions, replay_file
 
     policies = [resolve(name) for name in names]

@@ -10,6 +10,7 @@ from steersman.cli.options.common import TableOrJson, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError
+from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.doctor.findings import Finding
@@ -32,7 +33,6 @@ def doctor(
     """
     from steersman.apps.doctor.examination import examine
     from steersman.apps.doctor.findings import Verdict
-    from steersman.prometheus.configuration import read_configuration
 
     target = cluster.find()
     configuration = None if telemetry is None else read_configuration(telemetry)

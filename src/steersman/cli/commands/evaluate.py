@@ -36,11 +36,11 @@ from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
 from steersman.core.folder_lock import using_folder
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
     from steersman.objectives.registry import WeightedObjectives
-    from steersman.workloads.workload import Workload
 
 DEFAULT_POLICIES = (KUBE_DEFAULT, "fgd", "steersman")
 GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency": (KUBE_DEFAULT, "la")}

@@ -15,7 +15,8 @@ from steersman.cli.options.common import KubernetesOption, MaxKindLoss, TableOrJ
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
-from steersman.cli.reading import check_overwriting
+from steersman.cli.reading import check_overwriting, compile_for
+from steersman.cluster.gpu_resources import SHARED_GPUS
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 
@@ -72,8 +73,6 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
 
     for file in _files(options.output):
         check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
-    from steersman.cli.reading import compile_for
-    from steersman.cluster.gpu_resources import SHARED_GPUS
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import resolve
     from steersman.simulation.selection.choice import gain_text

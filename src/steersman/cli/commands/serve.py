@@ -17,6 +17,7 @@ from steersman.cli.options.inputs import FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import UsageError
+from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.service.config import ServiceConfig
@@ -101,8 +102,6 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
 
     **Without a cluster to watch**: steersman serve --no-watch --nodes nodes.csv --pods pods.csv
     """
-    from steersman.prometheus.configuration import read_configuration
-
     watch = watching.watch
     if not watch and given_options(cluster):
         raise UsageError("--no-watch follows no cluster; leave out --kubeconfig, --context and --name")

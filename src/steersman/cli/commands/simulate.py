@@ -22,15 +22,16 @@ from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, gi
 from steersman.cli.options.inputs import InputsWithRunningPods
 from steersman.cli.options.policies import PolicyServer, check_pods_wait
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
+from steersman.cli.reading import compile_for
 from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, UsageError
+from steersman.core.extensions import attribute_errors
 from steersman.core.folder_lock import using_folder
-from steersman.workloads.workload import FIRST_SEED
+from steersman.workloads.workload import FIRST_SEED, Workload
 
 if TYPE_CHECKING:
     from steersman.simulation.result import RunResult
     from steersman.workloads.profile import TypicalPod
-    from steersman.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +184,6 @@ def read_plan(
 
 
 def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnings) -> None:
-    from steersman.cli.reading import compile_for
-    from steersman.core.extensions import attribute_errors
     from steersman.evaluation.replay_file import RunOptions, replay_file
     from steersman.evaluation.results import RUN_FILES, staged, write_run
     from steersman.policies.registry import resolve

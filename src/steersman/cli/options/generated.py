@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.options.declaring import RequiresProtocol, option
 from steersman.core.errors import UsageError
+from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
 if TYPE_CHECKING:
     from steersman.envs.deployments.environment import DeploymentsOptions
@@ -170,7 +171,6 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
         declared: settings by the names of `LatencySettings`.
     """
     from steersman.envs.latency.environment import LatencyOptions
-    from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
     settings = dict(declared)
     if "node_count" in given:

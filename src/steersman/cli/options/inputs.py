@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from steersman.cli.completing import workloads
 from steersman.cli.options.arrivals import ON_WORKLOADS
@@ -14,10 +14,7 @@ from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresPr
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import holds_nodes, read_workload, say_understood
 from steersman.core.errors import UsageError, unknown_name
-from steersman.workloads.workload import RunningPods
-
-if TYPE_CHECKING:
-    from steersman.workloads.workload import Workload
+from steersman.workloads.workload import RunningPods, Workload
 
 EMBEDDED_HELP = "a packaged openb workload by name: default, gpushare40, ..., or default-small (64 nodes of default)"
 WAYS = "--nodes with --pods, --workload NAME, or --cluster"

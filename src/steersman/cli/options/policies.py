@@ -13,6 +13,7 @@ from steersman.apps.http_policy.access import CA_FILE, HEADER_FILE, read_authori
 from steersman.cli.options.common import path
 from steersman.cli.options.declaring import option
 from steersman.core.errors import UsageError
+from steersman.core.extensions import attribute_errors
 
 if TYPE_CHECKING:
     from steersman.orders.order import Order
@@ -25,7 +26,6 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
         baseline: one of them; None: the first.
         fit: whether a fitted policy is added.
     """
-    from steersman.core.extensions import attribute_errors
     from steersman.evaluation.experiment import RESERVED
     from steersman.policies.registry import resolve
     from steersman.training.search.fit import FITTED

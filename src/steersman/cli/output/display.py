@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -257,6 +257,21 @@ def print_json(value: object) -> None:
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_rows(
+    rows: Iterable[Sequence[str]], texts: Sequence[str], numbers: Sequence[str], title: str | None = None
+) -> None:
+    """Print a table with columns of texts, then of numbers, by their titles."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*texts, box=box.SIMPLE_HEAD, title=title)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
 
 
 def print_table(table: Table) -> None:

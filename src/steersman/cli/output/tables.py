@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.cells import cell_len
@@ -14,13 +13,10 @@ from rich.text import Text
 
 from steersman.core.counting import counted
 from steersman.evaluation.report.headline import Headline, TableColumn
-from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, OF_STRETCH, fixed
+from steersman.evaluation.report.style import BOUND_LABEL, INTERVAL, OF_STRETCH, fixed
 from steersman.evaluation.results import METRICS_COLUMNS, metric_cells
 from steersman.evaluation.summary import SummaryRow
-
-if TYPE_CHECKING:
-    from steersman.simulation.result import RunResult
-
+from steersman.simulation.result import RunResult
 
 GAP, EDGES = 3, 2
 """Columns of the terminal between two columns of a table, and at its ends."""

@@ -19,12 +19,22 @@ from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import repr_without_defaults
-from steersman.evaluation.report.episode_figures import family_of, workload_bars
+from steersman.evaluation.report.curves import LearningCurve, learning_figure
+from steersman.evaluation.report.figures import family_of, workload_bars
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.learning_curve import LearningCurve, learning_figure
 from steersman.evaluation.report.section import Plot, Section
-from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles, with_wrapped_titles
-from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, fixed, interval_text, signed
+from steersman.evaluation.report.style import (
+    BOUND_COLOUR,
+    BOUND_LABEL,
+    FEW_SEEDS,
+    SHARE_COLOURS,
+    dark_colours,
+    fixed,
+    interval_text,
+    signed,
+    styles,
+    with_wrapped_titles,
+)
 from steersman.evaluation.results import REPORT_MARK, seed_ranges
 from steersman.evaluation.summary import BOUND, SummaryRow
 from steersman.simulation.result import RunResult

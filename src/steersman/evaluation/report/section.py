@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, replace
 
 from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report.curves import LinePlots
-from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
-from steersman.evaluation.report.figures import bars, causes_in_short, causes_over_run, grouped_bars, heat_map
+from steersman.evaluation.report.figures import (
+    bars,
+    causes_in_short,
+    causes_over_run,
+    grouped_bars,
+    heat_map,
+    latency_by_node,
+    pods_over_time,
+    success_lines,
+)
 from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.standings import MEAN_WAIT
-from steersman.evaluation.report.style import CAUSE_COLOURS, Figure, Style, styles
-from steersman.evaluation.report.wording import DASH, fixed, interval_text
+from steersman.evaluation.report.style import CAUSE_COLOURS, DASH, Figure, Style, fixed, interval_text, styles
 from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 

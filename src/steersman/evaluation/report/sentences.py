@@ -13,7 +13,7 @@ from functools import cached_property
 from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
-from steersman.evaluation.report.wording import brackets, interval_text, listed, seeds_text
+from steersman.evaluation.report.style import brackets, interval_text, listed, seeds_text
 from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015

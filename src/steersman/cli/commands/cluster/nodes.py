@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, folder_of, require
 from steersman.cli.completing import contexts
 from steersman.cli.options.common import Format, FormatOption, path_option
 from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
@@ -16,7 +17,6 @@ from steersman.cli.output.display import Progress, print_json, print_table, say,
 from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
-    from steersman.apps.local_cluster.record import ClusterRecord
     from steersman.kubernetes.config import KubeConfig
     from steersman.workloads.topology import Hierarchy
 
@@ -45,8 +45,6 @@ class ExistingCluster:
 
 def record_of(name: str, existing: ExistingCluster) -> ClusterRecord:
     """Return the record of a cluster: the named one, or that of a kubeconfig, whose nodes the default name marks."""
-    from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, require
-
     if given_options(existing) and name != DEFAULT_NAME:
         raise UsageError("--name is a cluster of steersman's, --kubeconfig and --context are others; give one of them")
     found = existing.load()
@@ -58,7 +56,6 @@ def record_of(name: str, existing: ExistingCluster) -> ClusterRecord:
 def stopped_servers(record: ClusterRecord) -> str:
     """Return the processes of the control plane, and of telemetry, that should run on this machine and do not."""
     from steersman.apps.local_cluster.control_plane import servers
-    from steersman.apps.local_cluster.record import ClusterBackend, folder_of
     from steersman.apps.local_cluster.telemetry import processes
 
     control_plane = servers.ended(folder_of(record.name)) if record.way is ClusterBackend.BINARIES else []
@@ -68,7 +65,6 @@ def stopped_servers(record: ClusterRecord) -> str:
 def ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> Any:
     """Return the result of `request`, a coroutine function of a client, within a timeout in seconds."""
     from steersman.apps.local_cluster.cluster import client
-    from steersman.apps.local_cluster.record import ClusterBackend, command
     from steersman.kubernetes.client import UnreachableError
 
     async def send() -> Any:
@@ -134,7 +130,6 @@ def nodes(context: typer.Context, name: Name = DEFAULT_NAME, output: FormatOptio
     if context.invoked_subcommand is not None:
         return
     from steersman.apps.local_cluster.occupancy import node_rows
-    from steersman.apps.local_cluster.record import check_name, require
     from steersman.cli.output import cluster_tables
 
     record = require(check_name(name))
@@ -173,7 +168,6 @@ def add_nodes(
     """
     from steersman.apps.local_cluster import nodes as simulated
     from steersman.apps.local_cluster.node_shapes import parse_groups
-    from steersman.apps.local_cluster.record import ClusterBackend
 
     groups, record = parse_groups(new.node_shape), record_of(name, existing)
     if record.way is ClusterBackend.KUBECONFIG and not yes:

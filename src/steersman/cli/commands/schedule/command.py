@@ -35,13 +35,13 @@ from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.prometheus.configuration import Configuration, read_configuration
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
     from steersman.apps.load.target import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
-    from steersman.prometheus.configuration import Configuration
 
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
@@ -268,7 +268,6 @@ def schedule(
     from steersman.orders.live_order import warm_up_order
     from steersman.orders.registry import find_order
     from steersman.policies.registry import is_kube_scheduler, of_minor, resolve
-    from steersman.prometheus.configuration import read_configuration
 
     telemetry = None if options.telemetry is None else read_configuration(options.telemetry)
     resolve(policy)  # before the cluster is asked

@@ -17,13 +17,14 @@ from steersman.cli.options.declaring import Excludes, option, with_options
 from steersman.cli.options.generated import FillingOptions, parse_range
 from steersman.cli.options.inputs import EMBEDDED_HELP, FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
+from steersman.cluster.model import Node
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
-from steersman.workloads.formats.registry import WRITTEN
+from steersman.workloads.formats.registry import WRITTEN, find_format
+from steersman.workloads.workload import RunningPods, Workload
 
 if TYPE_CHECKING:
-    from steersman.cluster.model import Node
     from steersman.workloads.generators.deployments import DeploymentSettings, Row
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
@@ -86,7 +87,6 @@ def generate(options: GenerateOptions, filling: FillingOptions) -> None:
     from steersman.workloads.convert import convert
     from steersman.workloads.generators import deployments
     from steersman.workloads.loading import load_nodes
-    from steersman.workloads.workload import Workload
 
     output, csv = options.output, options.csv
     if csv is not None and csv.resolve().is_relative_to(output.resolve()):
@@ -203,9 +203,7 @@ def convert(options: ConvertOptions) -> None:
     **Example**: steersman workload convert --nodes nodes.csv --pods monday.csv --to yaml --output monday
     """
     from steersman.workloads.convert import convert as write
-    from steersman.workloads.formats.registry import find_format
     from steersman.workloads.loading import load_workload
-    from steersman.workloads.workload import RunningPods
 
     find_format(options.to)
     check_new_folder(options.output)

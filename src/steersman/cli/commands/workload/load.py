@@ -24,6 +24,8 @@ from steersman.cli.options.declaring import Excludes, RequiresOption, option, wi
 from steersman.cli.options.generated import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
+from steersman.cluster.model import Pod
+from steersman.cluster.objects.latency_limits import limits_of
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import FIRST_SEED
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from steersman.apps.load.driver import FillStats
     from steersman.apps.load.replay import ReplayStats
     from steersman.apps.load.target import ClusterTarget
-    from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
     from steersman.workloads.generators.deployments import Row
 
@@ -328,8 +329,6 @@ def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, pla
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
-    from steersman.cluster.objects.latency_limits import limits_of
-
     result = {}
     for text in given:
         key, separator, value = text.partition("=")
