@@ -50,10 +50,7 @@ OBJECTIVE_NAMES = (
     "latency-aware",
 )
 """The built-in objectives of `objectives.registry`, which imports numba."""
-ORDER_NAMES = (
-    *("age", "fcfs", "easy"),
-    *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"),
-)
+ORDER_NAMES = (*("age", "fcfs", "easy"), *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"))
 """The names of `orders.registry`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""

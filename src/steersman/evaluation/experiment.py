@@ -217,10 +217,7 @@ class _RunnerCache:
     """
 
     def __init__(
-        self,
-        experiment: Experiment,
-        policies: Sequence[str | Policy | PolicyProtocol],
-        load: Callable[[int], Workload],
+        self, experiment: Experiment, policies: Sequence[str | Policy | PolicyProtocol], load: Callable[[int], Workload]
     ) -> None:
         self._experiment, self._policies, self._load = experiment, policies, load
         self._index = -1

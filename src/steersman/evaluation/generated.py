@@ -87,8 +87,6 @@ def check_policy(policy: Policy) -> None:
 
 @dataclass(slots=True)
 class _Recorder:
-    """What is noted of each decision."""
-
     time: list[float] = field(default_factory=list)
     rows: list[Floats] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)

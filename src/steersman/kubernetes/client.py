@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import aiohttp
 import msgspec
@@ -85,8 +84,6 @@ class GuardedBody(aiohttp.BytesPayload):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The fields of a `Status` object that errors need."""
-
     reason: str = ""
     message: str = ""
 
@@ -111,6 +108,13 @@ class Listed:
 
     items: list[msgspec.Raw]
     resource_version: str
+
+
+class RequestOptions(TypedDict, total=False):
+    query: Query | None
+    body: bytes | GuardedBody
+    content_type: str
+    timeout: aiohttp.ClientTimeout
 
 
 class Client:
@@ -139,39 +143,30 @@ class Client:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     @asynccontextmanager
     async def open(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: bytes | GuardedBody | None = None,
-        content_type: str = JSON,
-        timeout: aiohttp.ClientTimeout | None = None,
+        self, method: str, path: str, **options: Unpack[RequestOptions]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a response whose body is not read yet. Raises as `request` does."""
         assert self._session is not None, "the client is used as a context manager"
         doing = f"{method} {path}"
         for renewed in (False, True):
             headers = dict(await self.credentials.headers(renew=renewed))
-            if body is not None:
-                headers["Content-Type"] = content_type
+            if options.get("body") is not None:
+                headers["Content-Type"] = options.get("content_type", JSON)
             try:
                 async with self._session.request(
                     method,
                     self._base + path,
-                    params=query,
-                    data=body,
+                    params=options.get("query"),
+                    data=options.get("body"),
                     headers=headers,
-                    timeout=timeout or aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+                    timeout=options.get("timeout", aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)),
                     server_hostname=self.config.cluster.tls_server_name or None,
                     ssl=self.credentials.context,
                     proxy=self.config.cluster.proxy_url or None,
@@ -185,19 +180,8 @@ class Client:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise self._unreachable(error) from error
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: bytes | GuardedBody | None = None,
-        content_type: str = JSON,
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> bytes:
-        async with self.open(
-            method, path, query=query, body=body, content_type=content_type, timeout=timeout
-        ) as response:
+    async def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
+        async with self.open(method, path, **options) as response:
             return await response.read()
 
     async def open_connections(self, count: int) -> None:
@@ -246,19 +230,19 @@ class Client:
         """Delete an object or a collection, which may take the server a minute. Raises as `request` does."""
         await self._patiently("DELETE", path, query=query, timeout=aiohttp.ClientTimeout(total=DELETION_SECONDS))
 
-    async def _patiently(self, method: str, path: str, **arguments: Any) -> bytes:
+    async def _patiently(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
         """Send a request as `request` does, and retry while the server is too busy (it did nothing then)."""
         backoff = Backoff(*RETRY_SECONDS)
         for _ in range(RETRIES):
             try:
-                return await self.request(method, path, **arguments)
+                return await self.request(method, path, **options)
             except ApiError as error:
                 # A gateway answers 502 to 504 also for requests that the server carried out, so only reads are
                 # repeated.
                 if error.status != TOO_MANY and not (error.status in UNAVAILABLE and method == "GET"):
                     raise
                 await backoff.wait(error.retry_after)
-        return await self.request(method, path, **arguments)
+        return await self.request(method, path, **options)
 
     def _understood(self, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         try:

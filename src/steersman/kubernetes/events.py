@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import structlog
@@ -118,9 +117,7 @@ class EventRecorder:
         self._background = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._sweep_often())]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stopping = True
         self._sweep()
         try:

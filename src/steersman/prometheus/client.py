@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import aiohttp
@@ -63,8 +62,6 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PrometheusClient:
-    """Connection to one Prometheus; an asynchronous context manager."""
-
     def __init__(self, server: ServerConfig) -> None:
         self.server = server
         self._url = server.url.rstrip("/") + PATH
@@ -81,9 +78,7 @@ class PrometheusClient:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -130,10 +130,7 @@ class TelemetryCollector:
     """
 
     def __init__(
-        self,
-        configuration: Configuration,
-        nodes: Callable[[], Addresses],
-        clock: Callable[[], float] = time.monotonic,
+        self, configuration: Configuration, nodes: Callable[[], Addresses], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.configuration, self.store = configuration, MetricStore(configuration)
         self.rounds, self.limits = Counter[str](), Counter[str]()

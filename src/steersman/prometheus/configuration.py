@@ -103,8 +103,7 @@ DEFAULT_FEATURES: Mapping[str, FeatureQuery] = {
         sampled_at='max by (instance) (timestamp(node_cpu_seconds_total{mode="idle"}))',
     ),
     "memory_available_bytes": FeatureQuery(
-        query="node_memory_MemAvailable_bytes",
-        sampled_at="timestamp(node_memory_MemAvailable_bytes)",
+        query="node_memory_MemAvailable_bytes", sampled_at="timestamp(node_memory_MemAvailable_bytes)"
     ),
     "filesystem_used_percent": FeatureQuery(
         query='100 - 100 * max by (instance) (node_filesystem_avail_bytes{mountpoint="/"}'
@@ -117,8 +116,7 @@ DEFAULT_FEATURES: Mapping[str, FeatureQuery] = {
         sampled_at='max by (instance) (timestamp(node_network_receive_bytes_total{device!="lo"}))',
     ),
     "tcp_connections": FeatureQuery(
-        query="node_netstat_Tcp_CurrEstab",
-        sampled_at="timestamp(node_netstat_Tcp_CurrEstab)",
+        query="node_netstat_Tcp_CurrEstab", sampled_at="timestamp(node_netstat_Tcp_CurrEstab)"
     ),
     "running_pods": FeatureQuery(
         query="count by (node) (kube_pod_info)",

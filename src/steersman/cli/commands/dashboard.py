@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from steersman.cli.completing import policies
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.common import POLICIES_HELP, path, path_option
+from steersman.cli.options.common import path, path_option, policy_option
 from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
 from steersman.cli.options.inputs import Inputs, InputsWithRunningPods
 from steersman.cli.options.policies import PolicyServer
@@ -35,8 +34,6 @@ MOST_POLICIES = 2
 
 @dataclass(frozen=True, slots=True)
 class DashboardOptions:
-    """What is shown, and where."""
-
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -49,11 +46,8 @@ class DashboardOptions:
     ] = None
     policy: Annotated[
         list[str] | None,
-        option(
-            f"One policy to watch, or two to compare on the same arrivals: {POLICIES_HELP} "
-            "[default: kube-default steersman]",
-            metavar="POLICY",
-            autocompletion=policies,
+        policy_option(
+            "One policy to watch, or two to compare on the same arrivals", " [default: kube-default steersman]"
         ),
     ] = None
     seed: Annotated[int, option("Seed of the arrival order, of ties and of random choices.", min=0)] = FIRST_SEED
@@ -63,8 +57,6 @@ class DashboardOptions:
 
 @dataclass(frozen=True, slots=True)
 class LiveDashboardOptions:
-    """The page of a live cluster."""
-
     live: Annotated[
         bool, option("A live cluster as it is and was in the last 24 hours; nothing is written.", "--live")
     ] = False

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.completing import orders, policies
+from steersman.cli.completing import policies
 from steersman.cli.fitting import FitGenerations, describe_fit, fit_workload
 from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
+from steersman.cli.options.common import KubernetesOption, ObjectiveOption, order_option, parse_seeds, policy_option
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresProtocol,
@@ -49,23 +49,15 @@ GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    """What is compared, and by what."""
-
     policy: Annotated[
         list[str] | None,
-        option(
-            f"Policies to compare, one or several: {POLICIES_HELP} [default: {' '.join(DEFAULT_POLICIES)}]",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
+        policy_option("Policies to compare, one or several", f" [default: {' '.join(DEFAULT_POLICIES)}]"),
     ] = None
     order: Annotated[
         list[str] | None,
-        option(
-            f"Orders of the pods that wait, with each of which every policy is compared: {ORDERS_HELP} "
-            "[default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
+        order_option(
+            "Orders of the pods that wait, with each of which every policy is compared",
+            " [default: that of the policy, else age]",
         ),
         RequiresProtocol("timed", is_stated=True),
     ] = None

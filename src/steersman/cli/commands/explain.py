@@ -16,17 +16,16 @@ from steersman.cli.cluster_now import (
     read_now,
     say_if_gone,
 )
-from steersman.cli.completing import orders, policies
 from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import (
-    ORDERS_HELP,
-    POLICIES_HELP,
     KubernetesOption,
     TableOrJson,
     TableOrJsonOption,
     TelemetryOption,
+    order_option,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
@@ -53,20 +52,14 @@ SHOWN_FEATURES = 10
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What is explained, and how it is printed."""
-
     pod: Annotated[str, option("Pod to place, as NAME or NAMESPACE/NAME.", metavar="NAME")]
-    policy: Annotated[str, option(f"Policy to explain: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)] = (
-        "steersman"
-    )
+    policy: Annotated[str, policy_option("Policy to explain")] = "steersman"
     kubernetes: KubernetesOption = None
     order: Annotated[
         str | None,
-        option(
-            "Also say which waiting pods go before it, why, and what would put it further ahead, in this order: "
-            f"{ORDERS_HELP} [default: that of the policy, if it has one]",
-            metavar="ORDER",
-            autocompletion=orders,
+        order_option(
+            "Also say which waiting pods go before it, why, and what would put it further ahead, in this order",
+            " [default: that of the policy, if it has one]",
         ),
     ] = None
     run_times: Annotated[

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.cluster_now import ClusterOfNow, read_now
-from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.common import POLICIES_HELP, EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option
+from steersman.cli.options.common import EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option, policy_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_model_output
@@ -26,12 +25,8 @@ GENERATIONS = 40
 
 @dataclass(frozen=True, slots=True)
 class OrderFittingOptions:
-    """The search for an order, and the file that is written."""
-
     output: Annotated[Path, path_option("Order file to write, such as order.safetensors.", "--output")]
-    policy: Annotated[
-        str, option(f"Policy that places the pods: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
-    ] = "fgd"
+    policy: Annotated[str, policy_option("Policy that places the pods")] = "fgd"
     load: Annotated[
         str, option("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
     ] = "0.8-1.1"

@@ -32,8 +32,6 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFittingOptions:
-    """The search for a configuration, and the files that are written."""
-
     output: Annotated[Path, path_option("KubeSchedulerConfiguration to write, such as scheduler.yaml.", "--output")]
     baseline: Annotated[
         str,

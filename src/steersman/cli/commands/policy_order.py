@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOrderOptions:
-    """Who goes next and where, and the file that is written."""
-
     policy: Annotated[
         str,
         option(

@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.completing import orders, policies
 from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
 from steersman.cli.options.common import (
-    ORDERS_HELP,
-    POLICIES_HELP,
     Format,
     FormatOption,
     KubernetesOption,
     Output,
+    order_option,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
 from steersman.cli.options.inputs import InputsWithRunningPods
@@ -39,17 +38,11 @@ class SimulationOptions:
     """One run, and where its results go."""
 
     output: Output
-    policy: Annotated[
-        str | None, option(f"Policy that places the pods: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
-    ] = None
+    policy: Annotated[str | None, policy_option("Policy that places the pods")] = None
     kubernetes: KubernetesOption = None
     order: Annotated[
         str | None,
-        option(
-            f"Order of the pods that wait: {ORDERS_HELP} [default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
-        ),
+        order_option("Order of the pods that wait", " [default: that of the policy, else age]"),
         RequiresProtocol("timed"),
     ] = None
     seed: Annotated[
@@ -60,8 +53,6 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True)
 class SimonOptions:
-    """Files of an experiment of simon."""
-
     cluster_config: Annotated[
         Path | None,
         path_option(

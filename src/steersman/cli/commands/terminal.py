@@ -16,8 +16,6 @@ from steersman.core.errors import SteersmanError, checkout_of_this
 
 
 class Shell(enum.StrEnum):
-    """Shell of the user."""
-
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Sort(enum.StrEnum):
-    """Sort key of the nodes."""
-
     NAME = "name"
     CPU = "cpu"
     MEMORY = "memory"
@@ -31,8 +29,6 @@ class Sort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Which nodes are shown, and how."""
-
     once: Annotated[bool, option("Print the table once as plain text, and exit.", "--once")] = False
     sort: Annotated[Sort, option("Sort nodes by name, or by requested share of a resource, highest first.")] = Sort.NAME
     pattern: Annotated[

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now, say_if_gone
-from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
     MAX_SEED,
-    POLICIES_HELP,
     LiveOrderOption,
     TableOrJson,
     TableOrJsonOption,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
@@ -43,8 +42,6 @@ MOST_PRIORITY = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class WaitOptions:
-    """Which pod waits, who decides, and how the prediction is printed."""
-
     pod: Annotated[
         str | None,
         option(
@@ -53,9 +50,7 @@ class WaitOptions:
             metavar="NAME|FILE",
         ),
     ] = None
-    policy: Annotated[
-        str, option(f"Policy that decides: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
-    ] = "steersman"
+    policy: Annotated[str, policy_option("Policy that decides")] = "steersman"
     order: LiveOrderOption = None
     run_times: Annotated[
         Path | None,

@@ -27,8 +27,6 @@ LOAD_RANGE = ValueCheck(
 
 
 class Protocol(enum.StrEnum):
-    """Arrival protocol."""
-
     INFLATION = "inflation"
     TIMED = "timed"
     ARRIVALS = "arrivals"

@@ -10,7 +10,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, minors, objectives, orders
+from steersman.cli.completing import (
+    OBJECTIVE_NAMES,
+    POLICY_NAMES,
+    TELEMETRY_POLICY_NAMES,
+    minors,
+    objectives,
+    orders,
+    policies,
+)
 from steersman.cli.options.declaring import option
 from steersman.core.engines import Engine
 from steersman.core.errors import UsageError
@@ -67,8 +75,6 @@ MAX_SEED = (1 << 63) - 1
 
 
 class Format(enum.StrEnum):
-    """Format of the result on standard output."""
-
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
@@ -194,6 +200,18 @@ POLICIES_HELP = (
     "(http://localhost:5000/score), or your own as module:Class. "
     "steersman@max-kind-loss:2 bounds what any kind of pod may lose against kube-default."
 )
+
+
+def policy_option(text: str, more: str = "") -> Any:
+    """Return the declaration of an option that is a policy: its help, in which the policies follow a text."""
+    return option(f"{text}: {POLICIES_HELP}{more}", metavar="POLICY", autocompletion=policies)
+
+
+def order_option(text: str, more: str = "") -> Any:
+    """Return the declaration of an option that is an order of waiting pods: its help, likewise."""
+    return option(f"{text}: {ORDERS_HELP}{more}", metavar="ORDER", autocompletion=orders)
+
+
 KubernetesOption = Annotated[
     str | None,
     option(
@@ -224,11 +242,9 @@ TelemetryOption = Annotated[
 ]
 LiveOrderOption = Annotated[
     str | None,
-    option(
-        f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
-        "[default: that of the policy, else age]",
-        metavar="ORDER",
-        autocompletion=orders,
+    order_option(
+        "Order of the pods that wait, after their priority",
+        " The oracle is for simulations alone. [default: that of the policy, else age]",
     ),
 ]
 UncheckedOption = Annotated[

@@ -23,8 +23,6 @@ Wait = Annotated[float, option("Seconds before the cluster is cleared, and after
 
 @dataclass(frozen=True, slots=True)
 class FillingOptions:
-    """How random Deployments fill a cluster."""
-
     cpu_load: Annotated[float, option("Fill until this share of the CPU is requested, ...")] = 0.5
     memory_load: Annotated[float, option("... or this share of the memory, ...")] = 0.5
     pod_load: Annotated[float, option("... or this share of the pods, whichever comes first.")] = 0.5

@@ -103,8 +103,6 @@ _option = partial(option, parser=path, metavar="FILE", rich_help_panel="Policies
 
 @dataclass(frozen=True, slots=True)
 class PolicyServer:
-    """How the server of a policy is asked."""
-
     policy_header_file: Annotated[
         Path | None,
         _option(

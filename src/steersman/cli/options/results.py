@@ -50,8 +50,6 @@ BEGUN = "steersman.begun"
 
 
 class InterruptedRunError(SteersmanError):
-    """A signal ended a command that can be continued."""
-
     exit_status = 130
 
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from steersman.core.redaction import redact
@@ -123,9 +122,7 @@ class Progress:
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         # A thread that was never started cannot be joined. `_show` may be running, and would start a bar after the
         # stop.
@@ -174,8 +171,6 @@ class Progress:
 
 
 class Scroll(enum.StrEnum):
-    """Display of training progress."""
-
     LINE = "line"
     SCROLL = "scroll"
     NONE = "none"
@@ -199,9 +194,7 @@ class TrainingProgressBar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._write("\n")
 

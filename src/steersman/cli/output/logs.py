@@ -28,16 +28,12 @@ LOG_FILE_BYTES, LOG_FILES_KEPT = 10 << 20, 5
 
 
 class LogFormat(enum.StrEnum):
-    """Format of log lines."""
-
     AUTO = "auto"
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(enum.StrEnum):
-    """Least level that is logged."""
-
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"

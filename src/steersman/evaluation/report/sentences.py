@@ -300,10 +300,7 @@ COMPARED: tuple[Case, ...] = (
         lambda outcome: outcome.rivals,
         "{0.best} is not shown to differ from {0.others} {0.where}: {0[amount]}, {0.gain}{0.pods}; {0.evidence}.",
     ),
-    (
-        lambda outcome: outcome.is_traded,
-        "{0.best} {0[wins]} {0.where}: {0[short]}, {0.gain}{0.pods}; {0.evidence}.",
-    ),
+    (lambda outcome: outcome.is_traded, "{0.best} {0[wins]} {0.where}: {0[short]}, {0.gain}{0.pods}; {0.evidence}."),
     (lambda _: True, "{0.best} is best {0.where}: {0[short]}, {0.gain}{0.pods}; {0.evidence}."),
 )
 

@@ -45,8 +45,6 @@ STATUS_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """The cluster that `cluster up` starts."""
-
     name: Name = DEFAULT_NAME
     count: Annotated[
         int | None, option("Number of equal nodes to create. [default: 10]", min=0), Excludes("nodes_from")

@@ -94,8 +94,6 @@ MAX_NODE_WARNINGS = 10
 
 @dataclass(frozen=True, slots=True)
 class NodeCreationOptions:
-    """The simulated nodes to create."""
-
     node_shape: Annotated[
         list[str],
         option(

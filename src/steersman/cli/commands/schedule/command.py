@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.completing import policies
 from steersman.cli.fitting import FitGenerations
 from steersman.cli.kube_scheduler import minor_of_cluster
 from steersman.cli.options.cluster import (
@@ -21,12 +20,12 @@ from steersman.cli.options.cluster import (
     say_without_telemetry,
 )
 from steersman.cli.options.common import (
-    POLICIES_HELP,
     LiveOrderOption,
     TableOrJson,
     TelemetryOption,
     UncheckedOption,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
@@ -51,15 +50,8 @@ LEAST_PREDICT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
-    """The policy, and whose pods it places."""
-
     policy: Annotated[
-        str | None,
-        option(
-            f"Policy that places the pods: {POLICIES_HELP} Required unless --learn starts from nothing.",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
+        str | None, policy_option("Policy that places the pods", " Required unless --learn starts from nothing.")
     ] = None
     scheduler_name: Annotated[
         str,
@@ -111,8 +103,6 @@ class ScheduleOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrderOptions:
-    """Who goes next among the pods that wait."""
-
     order: Annotated[LiveOrderOption, Excludes("shadow")] = None
     run_times: Annotated[
         Path | None,
@@ -289,10 +279,10 @@ def schedule(
         task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
     if options.fit is not None:
-        from steersman.cli.commands.schedule.fit import fitting
+        from steersman.cli.learning import fitting
     if plan is not None and learning.learn is not None:
         from steersman.apps.scheduler.agent_policy import agent_policy
-        from steersman.cli.commands.schedule.learn import agent_process, agent_settings, prepare
+        from steersman.cli.learning import agent_process, agent_settings, prepare
         from steersman.training.run import POLICY
 
         # Without a link: this only compiles what the scheduler will call.

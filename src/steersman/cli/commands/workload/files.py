@@ -35,8 +35,6 @@ for live in (load.replay, record.record, record.snapshot):
 
 
 class RandomDistribution(enum.StrEnum):
-    """Distribution that `random` draws from."""
-
     TRAINING = "training"
     VALIDATION = "validation"
 
@@ -55,8 +53,6 @@ def root(context: typer.Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    """The nodes, the names in the pods, and the files that are written."""
-
     output: Folder
     nodes: Nodes = None
     node_count: Annotated[
@@ -158,8 +154,6 @@ def random(
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """What is converted, and to which format."""
-
     output: Folder
     to: Annotated[
         str,

@@ -43,8 +43,6 @@ ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-
 
 @dataclass(frozen=True, slots=True)
 class PlaybackOptions:
-    """How a workload is played on a cluster."""
-
     patience: Annotated[float, option("Seconds that a Deployment waits for earlier pods to be bound.", min=0)] = 60.0
     image: Annotated[str, option("Image of the containers; it must have the command sleep.")] = "busybox"
     resume: Annotated[bool, option("Continue a run that was stopped.", "--resume")] = False
@@ -61,8 +59,6 @@ class PlaybackOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentCopyOptions:
-    """Copies of Deployments instead of random ones."""
-
     manifest: Annotated[
         Path | None,
         path_option("Create and delete copies of the Deployments of this file instead of random ones."),
@@ -87,8 +83,6 @@ class DeploymentCopyOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunRecordOptions:
-    """The pods of `workload run`, and the file that records them."""
-
     annotation: Annotated[
         list[str] | None,
         option(
@@ -185,8 +179,6 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What is replayed, how fast, and where."""
-
     files: Annotated[
         list[Path] | None,
         typer.Argument(

@@ -1,6 +1,7 @@
-"""`steersman schedule --learn`: an agent in a background process decides, and learns from what its decisions bring.
+"""Background processes that learn: of `schedule --learn`, of `serve --learn`, and the fit of `schedule --fit`.
 
-If it is off-policy, that process starts another one that observes what other schedulers do.
+An agent decides, and learns from what its decisions bring. If it is off-policy, its process starts another one that
+observes what other schedulers do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from steersman.apps.learner.plan import LivePlan, LiveRun, init_run
+from steersman.apps.learner.fitter import BackgroundFitOptions, fit_in_background
+from steersman.apps.learner.follower import follow
+from steersman.apps.learner.plan import AgentOptions, LivePlan, LiveRun, init_run, live_plan
 from steersman.apps.load.target import ClusterTarget
 from steersman.apps.runtime.decoding import read_nodes
 from steersman.apps.scheduler.agent_link import AgentLink
@@ -26,7 +29,8 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import background_process, restarted
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
-from steersman.prometheus.configuration import Configuration
+from steersman.prometheus.configuration import Configuration, read_configuration
+from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
     from steersman.apps.learner.others import OtherSchedulers
@@ -140,3 +144,58 @@ def _observe(
     # The scheduler watches the same objects, and says what is wrong with them and with the API server.
     LogOptions(logs.log_format, LogLevel.ERROR).configure()
     observe_others(plan, capacity, kubeconfig, telemetry_config, connection)
+
+
+def prepare_to_follow(
+    target: ClusterTarget, policy: Path, folder: Path, scheduler_name: str
+) -> tuple[LivePlan, LiveRun]:
+    """Prepare the folder of the training; return its plan and the run."""
+    if not policy.is_file():
+        raise UsageError(f"--learn needs a policy file as --policy, and {str(policy)!r} is not a file")
+    check_writable("--learn", folder, "log")
+    plan = live_plan(scheduler_name, policy, AgentOptions("dqn"))
+    return plan, init_run(plan, folder, run_with_client(target, read_nodes))
+
+
+@contextmanager
+def following(
+    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry: str, logs: LogOptions
+) -> Iterator[None]:
+    """Learn in a background process until the block ends; plan and run are those of `prepare_to_follow`."""
+
+    def on_exit(_: int) -> None:
+        log.error("the learning process has ended; the policy in use stays", folder=str(live_run.folder))
+
+    measured = read_configuration(Path(telemetry)) if telemetry else None
+    with background_process(on_exit, _follow, plan, live_run, kubeconfig, measured, logs):
+        yield
+
+
+def _follow(
+    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
+) -> None:
+    logs.of_process("learn").configure()
+    try:
+        follow(plan, live_run, kubeconfig, telemetry_config)
+    except SteersmanError as error:
+        log.error("learning ended", error=str(error))
+
+
+@contextmanager
+def fitting(file: Path, generations: int | None, config: KubeConfig, logs: LogOptions) -> Iterator[None]:
+    """Fit a policy in a background process, which ends when it is done or with this block."""
+
+    def on_exit(status: int) -> None:
+        if status:
+            log.error("the process that fits a policy died; scheduling continues", status=status)
+
+    with background_process(on_exit, _fit, BackgroundFitOptions(file, generations), config, logs):
+        yield
+
+
+def _fit(options: BackgroundFitOptions, config: KubeConfig, logs: LogOptions) -> None:
+    logs.of_process("fit").configure()
+    try:
+        fit_in_background(options, config)
+    except SteersmanError as error:
+        log.error("no policy was fitted; scheduling continues", error=str(error))
