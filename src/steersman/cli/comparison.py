@@ -201,7 +201,6 @@ def keeping_runs(runs: Sequence[RunResult]) -> Iterator[None]:
 
 
 def show(comparisons: Sequence[Comparison], output_format: Format) -> None:
-    """Print the outcome of every protocol, first of those in which policies differ."""
     summary = [row for each in comparisons for row in each.summary]
     if output_format is Format.CSV:
         print(summary_csv(summary), end="")

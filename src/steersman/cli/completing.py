@@ -70,7 +70,6 @@ minors, views, devices = map(_offering, (MINORS, VIEW_NAMES, DEVICES))
 
 
 def orders(incomplete: str) -> list[str]:
-    """Return the names of all orders, and policy files, which may hold one."""
     return [*ORDER_NAMES, *policy_files(incomplete)]
 
 

@@ -41,7 +41,6 @@ log = structlog.get_logger("learning")
 
 
 def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore: bool) -> LiveRun:
-    """Prepare the folder of the training, and return the run."""
     if plan.explores and not target.is_local and not may_explore:
         without = "--policy FILE --algorithm dqn learns without exploring"
         raise UsageError(
@@ -149,7 +148,6 @@ def _observe(
 def prepare_to_follow(
     target: ClusterTarget, policy: Path, folder: Path, scheduler_name: str
 ) -> tuple[LivePlan, LiveRun]:
-    """Prepare the folder of the training; return its plan and the run."""
     if not policy.is_file():
         raise UsageError(f"--learn needs a policy file as --policy, and {str(policy)!r} is not a file")
     check_writable("--learn", folder, "log")
@@ -161,8 +159,6 @@ def prepare_to_follow(
 def following(
     plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry: str, logs: LogOptions
 ) -> Iterator[None]:
-    """Learn in a background process until the block ends; plan and run are those of `prepare_to_follow`."""
-
     def on_exit(_: int) -> None:
         log.error("the learning process has ended; the policy in use stays", folder=str(live_run.folder))
 
@@ -183,8 +179,6 @@ def _follow(
 
 @contextmanager
 def fitting(file: Path, generations: int | None, config: KubeConfig, logs: LogOptions) -> Iterator[None]:
-    """Fit a policy in a background process, which ends when it is done or with this block."""
-
     def on_exit(status: int) -> None:
         if status:
             log.error("the process that fits a policy died; scheduling continues", status=status)

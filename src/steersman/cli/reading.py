@@ -18,7 +18,6 @@ FASTER = " (kubectl's -o json is read some 25 times as fast)"
 def read_workload(
     nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings, *, strict: bool = False, lives: bool = False
 ) -> Workload:
-    """Read nodes and pods in any format, and print a summary on standard error."""
     from steersman.workloads.loading import load_workload
 
     yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
@@ -60,7 +59,6 @@ def pod_index(workload: Workload, spec: str) -> int:
 
 
 def several_pods(spec: str, keys: Sequence[tuple[str, str]]) -> SteersmanError:
-    """Return the error of a pod's name that several namespaces have."""
     candidates = ", ".join(sorted(f"{namespace}/{name}" for namespace, name in keys))
     return SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
 
@@ -90,7 +88,6 @@ COMPILING = "compiling the simulator for this machine (once, about half a minute
 
 
 def compile_for(policies: Sequence[str], workloads: Iterable[Workload] = ()) -> None:
-    """Compile all kernels that a command needs, with a message if it takes long."""
     from steersman.simulation.compilation import compile_kernels
 
     with status_if_slow(COMPILING):

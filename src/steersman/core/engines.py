@@ -344,7 +344,6 @@ def use_engine(engine: Engine | str, jobs: int | None = None) -> Iterator[int]:
 
 
 def available_workers() -> int:
-    """Return how many workers the engine has room for: the cores of this machine, or those of the cluster."""
     return default_jobs() if _cluster is None else _cluster.cores()
 
 

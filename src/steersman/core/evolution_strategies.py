@@ -62,7 +62,6 @@ class SeparableCma:
         return candidates
 
     def tell(self, values: Sequence[float] | Array) -> None:
-        """Update from their values."""
         best = self._better_of_pairs(np.asarray(values, dtype=np.float64))
         z = self.drawn[best]
         y = np.sqrt(self.variance) * z

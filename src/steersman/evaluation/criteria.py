@@ -85,7 +85,6 @@ def check_objectives(
 
 
 def criterion(objective: WeightedObjectives, protocol: Protocol) -> Criterion:
-    """Return what runs of a protocol are compared by for an objective."""
     known = {"timed": TIMED_CRITERIA, "latency": LATENCY_CRITERIA}.get(protocol, FINAL_STATE_CRITERIA)
     if objective.name in known:
         return known[objective.name]

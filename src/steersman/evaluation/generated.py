@@ -77,7 +77,6 @@ def _metrics_network(policy: Policy) -> NetworkPolicy | None:
 
 
 def check_policy(policy: Policy) -> None:
-    """Check that a policy can decide here. Raises UsageError: the message lists those that can."""
     if not metrics_rule(policy) and _metrics_network(policy) is None:
         raise UsageError(
             f"policy {policy.name!r} does not decide in --protocol latency; kube-default, {', '.join(RULE_OF_POLICY)} "

@@ -186,7 +186,6 @@ def timeline_columns(protocol: Protocol) -> list[str]:
 
 
 def first_lines(name: str) -> list[str]:
-    """Return the possible first lines of the CSV file of that name; empty for other names."""
     possible: dict[str, list[Sequence[str]]] = {
         RESULTS: [RESULTS_COLUMNS],
         PARTIAL: [RESULTS_COLUMNS, METRICS_COLUMNS],
@@ -200,7 +199,6 @@ def first_lines(name: str) -> list[str]:
 
 
 def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
-    """Yield the rows of `timeline.csv`: the cluster after every event, numbered as in `placements.csv`."""
     columns = [
         timeline.time,
         timeline.arrived_percent,

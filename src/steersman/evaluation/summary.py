@@ -89,7 +89,6 @@ class SummaryRow:
 
 
 def figures_by_key(rows: Iterable[SummaryRow]) -> dict[FigureKey, SummaryRow]:
-    """Return the rows of a summary, of one protocol or of several, by what identifies them."""
     return {row.key: row for row in rows}
 
 

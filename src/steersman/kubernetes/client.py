@@ -205,19 +205,16 @@ class Client:
             parameters["continue"] = page.metadata.continue_
 
     async def list(self, path: str, query: Query | None = None) -> Listed:
-        """Return all objects of a collection. Raises as `request` does."""
         items: list[msgspec.Raw] = []
         async for page in self.pages(path, query):
             items += page.items
         return Listed(items, page.resource_version)
 
     async def create(self, path: str, obj: object, query: Query | None = None) -> Any:
-        """Create an object in a collection and return the server's version of it. Raises as `request` does."""
         body = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
         return self._understood(await self._patiently("POST", path, query=query, body=body), self._objects)
 
     async def patch(self, path: str, change: object) -> Any:
-        """Patch an object and return the new version. Raises as `request` does."""
         body = msgspec.json.encode(change)
         answer = await self._patiently("PATCH", path, body=body, content_type=MERGE_PATCH)
         return self._understood(answer, self._objects)

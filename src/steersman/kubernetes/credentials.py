@@ -243,7 +243,6 @@ def _tls(config: KubeConfig) -> ssl.SSLContext:
 
 
 def _present(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Present a certificate that a plugin issued."""
     with _files(certificate.encode(), key.encode()) as (certificate_file, key_file):
         context.load_cert_chain(certificate_file, key_file)
 

@@ -285,5 +285,4 @@ class LeaderElection:
 
 
 def micro_time(seconds: float) -> str:
-    """Format a time since the epoch as a Kubernetes MicroTime."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

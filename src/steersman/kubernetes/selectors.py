@@ -100,7 +100,6 @@ class SelectingResource(NamedTuple):
 
     @property
     def resource(self) -> str:
-        """Name in RBAC rules."""
         return self.path.rpartition("/")[2]
 
 
@@ -127,7 +126,6 @@ Selector = tuple[str, tuple[Requirement, ...]]
 
 
 def as_written(pod: Pod) -> PodClass:
-    """Return the class of a pod as its object says."""
     return pod.pod_class
 
 
@@ -154,11 +152,9 @@ class Selectors:
         return (selector for feed in self._feeds for selector in feed.selectors())
 
     def follow(self, on_change: Callable[[Set[str]], None]) -> None:
-        """Call `on_change` with the label keys of new selectors."""
         self._followers.append(on_change)
 
     def changed(self, keys: Set[str]) -> None:
-        """Record that selectors with these keys changed."""
         self.version += 1
         for on_change in self._followers:
             on_change(keys)

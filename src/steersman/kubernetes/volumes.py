@@ -60,7 +60,6 @@ class Volumes:
 
     @property
     def problem(self) -> str:
-        """Return why claims cannot be checked, or ""."""
         refused = [reflector.resource for reflector in self.reflectors if reflector.is_refused]
         return f"steersman may not list and watch {', '.join(refused)}, which pods with volumes need" if refused else ""
 

@@ -70,7 +70,6 @@ class NodeNames:
 
 
 def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the node of each name, without names of several nodes."""
     nodes: dict[str, set[str]] = {}
     for name, node in pairs:
         nodes.setdefault(name, set()).add(node)
@@ -179,7 +178,6 @@ class TelemetryCollector:
         return problems
 
     async def _feature(self, name: str, nodes: NodeNames) -> PrometheusError | None:
-        """Query one feature, and return the error, if any."""
         feature = self.configuration.features[name]
         try:
             values, times = await asyncio.gather(self._client.ask(feature.query), self._client.ask(feature.sampled_at))

@@ -192,12 +192,8 @@ def _with_defaults(given: object, source: Path | str) -> dict[str, FeatureQuery]
                 source, "", f"features.{name}", "is not a mapping; expected query, sampledAt and whenStale"
             )
         if stated and stated.get("query") and not stated.get("sampledAt"):
-            raise InputError(
-                source,
-                "",
-                f"features.{name}.sampledAt",
-                "is missing; a query needs one for the time of its newest sample, such as timestamp(metric)",
-            )
+            problem = "is missing; a query needs one for the time of its newest sample, such as timestamp(metric)"
+            raise InputError(source, "", f"features.{name}.sampledAt", problem)
         queries[name] = convert(msgspec.to_builtins(default) | (stated or {}), FeatureQuery, source, f"features.{name}")
     return queries
 
@@ -205,15 +201,10 @@ def _with_defaults(given: object, source: Path | str) -> dict[str, FeatureQuery]
 def _check(configuration: Configuration, source: Path | str) -> None:
     """Raise InputError: a value is out of range, or no regular expression or address."""
     server = configuration.prometheus
-    if not re.fullmatch(
-        r"https?://[^\s/?#@]+(/[^\s?#]*)?", server.url
-    ):  # without a password, which would appear in logs
-        raise InputError(
-            source,
-            "",
-            "prometheus.url",
-            "is not an address; expected one such as http://prometheus:9090, without a password",
-        )
+    # Without a password, which would appear in logs.
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", server.url):
+        problem = "is not an address; expected one such as http://prometheus:9090, without a password"
+        raise InputError(source, "", "prometheus.url", problem)
     ranges = [
         ("prometheus.timeoutSeconds", server.timeout_seconds, 0.1, 300),
         ("prometheus.maxBodyBytes", server.max_body_bytes, 1 << 10, 1 << 30),

@@ -130,7 +130,6 @@ class MetricStore:
                 del self._latency[user]
 
     def nodes_with(self, feature: str) -> set[str]:
-        """Return the nodes that have a value of a feature, of latencies for any users."""
         kept = self._latency.values() if feature == LATENCY_FEATURE else (self._values[feature],)
         return {node for values in kept for node in values}
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.commands.export_policy import export
-from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.commands.fit_scheduler import fit_scheduler
-from steersman.cli.commands.policy_order import join_order
+from steersman.cli.commands.orders import fit_order, join_order
 from steersman.cli.completing import packaged_policies, workloads
 from steersman.cli.fitting import GENERATIONS_HELP, describe_fit, fit_workload
 from steersman.cli.options.arrivals import ArrivalOptions

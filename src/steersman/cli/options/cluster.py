@@ -93,7 +93,6 @@ class WritableClusterOptions(ClusterOptions):
 
 
 def check_new_folder(output: Path) -> None:
-    """Check before anything is watched that an output path is free. Raises InputError: it is not."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(output, "", "", "exists already and is not an empty folder; name a new one")
     check_writable("--output", output, "file")

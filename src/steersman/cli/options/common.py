@@ -41,7 +41,6 @@ class HelpLevels(TyperCommand):
     """A command whose `--help` shows the parameters of `BRIEF`, if it is there."""
 
     def get_help_option_names(self, ctx: Any) -> list[str]:
-        """Return the names of the help option, in a fixed order."""
         return sorted([*super().get_help_option_names(ctx), *([HELP_ALL] if self.name in BRIEF else [])])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -98,7 +97,6 @@ class ManyValues(HelpLevels):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat the flag before every further value, then parse as usual."""
         repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
         repeated = repeat_flags(args, repeatable)
         # The last argument is a value of this flag, so a further value may follow without one.
@@ -106,7 +104,6 @@ class ManyValues(HelpLevels):
         return super().parse_args(ctx, repeated)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete the next value of a repeatable option, else options as usual."""
         for each in self.params if not incomplete.startswith("-") else ():
             if ctx.meta.get(LAST_FLAG) in each.opts:
                 return each.shell_complete(ctx, incomplete)
@@ -203,12 +200,10 @@ POLICIES_HELP = (
 
 
 def policy_option(text: str, more: str = "") -> Any:
-    """Return the declaration of an option that is a policy: its help, in which the policies follow a text."""
     return option(f"{text}: {POLICIES_HELP}{more}", metavar="POLICY", autocompletion=policies)
 
 
 def order_option(text: str, more: str = "") -> Any:
-    """Return the declaration of an option that is an order of waiting pods: its help, likewise."""
     return option(f"{text}: {ORDERS_HELP}{more}", metavar="ORDER", autocompletion=orders)
 
 

@@ -27,7 +27,6 @@ from steersman.core.redaction import redact_url
 
 
 def option(text: str, *flags: str, **further: Any) -> Any:
-    """Return the declaration of an option: its help, how it is spelled if not by its name, and more of typer's."""
     return typer.Option(*flags, help=text, **further)
 
 
@@ -133,7 +132,6 @@ def every_option(*groups: Any) -> dict[str, GivenOption]:
 
 
 def given_options(*groups: Any) -> dict[str, Any]:
-    """Return the values of those options of dataclasses that differ from their defaults, by name."""
     return {name: option.value for name, option in every_option(*groups).items() if option.is_given}
 
 
@@ -251,7 +249,6 @@ def _parameters(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _gathered(group: type[Any], given: dict[str, Any]) -> Any:
-    """Return a dataclass of values, which are taken out of `given`."""
     return group(
         **{name: _gathered(hint, given) if _is_group(hint) else given.pop(name) for name, hint, _ in _declared(group)}
     )

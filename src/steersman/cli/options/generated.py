@@ -41,7 +41,6 @@ class FillingOptions:
 
     @property
     def settings(self) -> DeploymentSettings:
-        """Return the settings of the generator. Raises UsageError: one is out of range."""
         from steersman.workloads.generators.deployments import DeploymentSettings
 
         least, most = parse_range("--replicas", self.replicas)
@@ -186,5 +185,4 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
 
 
 def environment_of(protocol: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> GeneratedOptions:
-    """Return the options of generated clusters, see `deployments_options` and `latency_options`."""
     return latency_options(given, settings, {}) if protocol == "latency" else deployments_options(given, {})

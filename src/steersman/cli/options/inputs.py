@@ -173,7 +173,6 @@ def running_pods(pinned: bool, from_now: bool) -> RunningPods:
 
 
 def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) -> Workload:
-    """Return the workload of a live cluster, and print a summary."""
     from steersman.apps.load.live_cluster import LiveCluster
 
     cluster = LiveCluster(live.find())
@@ -184,7 +183,6 @@ def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) 
 
 
 def check_embedded(name: str) -> None:
-    """Check that there is a packaged workload of that name. Raises UsageError: there is none."""
     from steersman.workloads.formats.openb.traces import known_names
 
     if name not in known_names():

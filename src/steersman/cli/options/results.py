@@ -88,7 +88,6 @@ class ResumableCommand(ManyValues):
 
 
 def continuation(command: StoredCommand, folder: Path) -> str:
-    """Return how an interrupted command is continued, for a message."""
     if not (folder / COMMAND).exists():  # a word holds a secret
         return "to continue: the same command with --resume"
     return f"to continue: {shlex.join(['steersman', command.name, '--output', str(folder), '--resume'])}"

@@ -190,7 +190,6 @@ def workloads_table(headline: Headline, width: int) -> Table:
 
 
 def run_table(run: RunResult) -> Table:
-    """Return the metrics of one run, without undefined ones."""
     table = _table(f"{run.policy} on {run.workload}, seed {run.seed}, {run.protocol}")
     table.add_column("Metric", overflow="fold")
     table.add_column("Value", justify="right", no_wrap=True)

@@ -82,7 +82,6 @@ class ClusterConfig(ExperimentCluster):
 def read_pair(
     cluster_config: str | Path, scheduler_config: str | Path | None
 ) -> tuple[ClusterConfig, SchedulerConfig | None]:
-    """Read the files of an experiment, of which the second may be missing."""
     scheduler = None if scheduler_config is None else read_scheduler_config(scheduler_config)
     return read_cluster_config(cluster_config), scheduler
 

@@ -344,7 +344,6 @@ def _check_gpu_methods(args: Mapping[str, tuple[Object, str]], weights: Mapping[
 
 
 def _selection(plugin: str) -> tuple[str, ...]:
-    """Return the values of gpuSelMethod that match the plugin's policy."""
     if plugin == "RandomScore":
         return ("random",)
     if plugin == "FGDScore":

@@ -98,7 +98,6 @@ def config_fields(config: type[Any]) -> dict[str, ConfigField]:
 
 
 def check_config(config: Any) -> None:
-    """Check every field of a configuration against its `Option`."""
     for name, field in config_fields(type(config)).items():
         value, valid = getattr(config, name), field.option.valid
         if field.type in KINDS and not is_of_kind(value, field.type):

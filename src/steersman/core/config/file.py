@@ -16,7 +16,6 @@ T = TypeVar("T")
 
 
 def read_document(path: Path, kind: str) -> dict[str, Any]:
-    """Return the fields of a file of a kind, without its `apiVersion` and `kind`."""
     try:
         document: Any = msgspec.yaml.decode(path.read_bytes())
     except OSError as error:

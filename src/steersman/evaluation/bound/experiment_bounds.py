@@ -43,7 +43,6 @@ class ExperimentBounds:
 
 
 def check_bounded(experiment: Experiment) -> None:
-    """Check that every workload has a bound. Raises UsageError, MissingExtraError: see `gpu_bound.check_bound`."""
     for workload in experiment.workloads:
         check_bound(workload, experiment.protocol)
 

@@ -124,7 +124,6 @@ OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
 
 
 def check_bound(workload: Workload, protocol: Protocol) -> None:
-    """Check that there is a bound to compute."""
     if protocol == "timed":
         raise UsageError("the bound is one of GPU allocated at the end: --protocol inflation or arrivals, not timed")
     counting = next((node for node in workload.nodes if node.counted_gpus), None)

@@ -87,7 +87,6 @@ class LinePlots:
     x_title: str
 
     def x(self) -> Floats:
-        """Return the points at which the runs can be compared."""
         return grid([run.curve for of_policy in self.runs.values() for run in of_policy])
 
     def plot(
@@ -128,7 +127,6 @@ class LinePlots:
         return figure(data, x_axis, y_axis, hovermode="x unified", annotations=marks)
 
     def _stats(self, quantity: str, x: Floats, window: tuple[float, float]) -> dict[str, CurveStats]:
-        """Return statistics within the window, by the policies that have any there."""
         result = {}
         for policy, of_policy in self.runs.items():
             path = curve_stats([run.curve for run in of_policy], quantity, x)

@@ -66,7 +66,6 @@ def _causes(runs: Sequence[RunResult], *, at_end: bool) -> Floats:
 
 
 def causes_over_run(runs: Mapping[str, Sequence[RunResult]], x_title: str) -> dict[str, Figure]:
-    """Return stacked areas of the same over the course of the runs, a figure per policy, all on one scale."""
     x = grid([run.curve for of_policy in runs.values() for run in of_policy])
     means = {
         policy: mean_of_known(np.stack([_areas(run.curve, x) for run in of_policy]))
@@ -82,7 +81,6 @@ def causes_over_run(runs: Mapping[str, Sequence[RunResult]], x_title: str) -> di
 
 
 def _areas(curve: Curve, x: Floats) -> Floats:
-    """Return [6, K] percent of all GPUs by cause at the points `x`."""
     return np.stack([at_points(curve.x, column, x) for column in curve.fragmentation_by_cause_percent.T])
 
 

@@ -72,7 +72,6 @@ class Headline(Standings):
         return other
 
     def sentence(self) -> str:
-        """Return the outcome in a sentence: the best policy and its gain, or that no difference was shown."""
         return sentences.sentence(self)
 
     def sentences(self) -> list[str]:
@@ -80,11 +79,9 @@ class Headline(Standings):
         return [self.with_criterion(each).sentence() for each in self.criteria or (self.criterion,)]
 
     def bound_sentence(self) -> str:
-        """Return the sentence on what is left to gain, empty without a bound."""
         return sentences.bound_sentence(self)
 
     def kinds_sentence(self) -> str:
-        """Return the sentence on kinds of pods that gain and that pay, empty if none is shown to."""
         return sentences.kinds_sentence(self)
 
     @property

@@ -64,7 +64,6 @@ class Comparison:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return which members of portfolios decided, and why, a sentence each."""
         runs = [run for run in self.runs if run.choice]
         return tuple(
             dict.fromkeys(f"{each.policy} on {each.workload} ({each.protocol}): {each.choice}" for each in runs)

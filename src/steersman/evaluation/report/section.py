@@ -177,7 +177,6 @@ class Section:
         return PlotGroup("Objectives", "What the policies are compared by.", plots)
 
     def _differences(self, name: str, criterion: Criterion) -> Plot | None:
-        """Return the differences from the baseline with their intervals; bars from 0 of values would look alike."""
         baseline = self.headline.baseline
         values = self.headline.differences(self.workload, criterion.metric)
         title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"

@@ -104,7 +104,6 @@ class Outcome:
 
     @property
     def value(self) -> float:
-        """Return the primary metric of the best policy."""
         return self._means[self.best]
 
     @property
@@ -134,7 +133,6 @@ class Outcome:
 
     @property
     def interval(self) -> str:
-        """Return the interval of a policy that is alone."""
         row = self.of.row(self.of.workload, self.best, self.of.primary)
         interval = interval_text(row.interval, self.of.criterion.digits) if row is not None else ""
         return f", {self.of.interval_title} {interval}" if interval else ""
@@ -156,7 +154,6 @@ class Outcome:
 
     @cached_property
     def rivals(self) -> list[str]:
-        """Return the policies that the best one is not shown to be better than."""
         return [each for each in self.known[1:] if not self.of.is_better(self.of.workload, self.best, each)]
 
     @property
@@ -169,7 +166,6 @@ class Outcome:
 
     @property
     def is_tie(self) -> bool:
-        """Return whether all rivals equal the best in every seed."""
         return all(self._against(each).interval == (0, 0) for each in self.rivals)
 
     @property
@@ -188,7 +184,6 @@ class Outcome:
 
     @property
     def evidence(self) -> str:
-        """Return what intervals are over."""
         if self.of.is_given:
             return f"intervals over {BLOCKS} blocks of this stretch alone"
         return seeds_text(self._against(self.reference).pairs, "paired seed")

@@ -155,12 +155,10 @@ class Standings:
         return self.means_of(workload, self.primary)
 
     def means_of(self, workload: str, metric: str) -> dict[str, float]:
-        """Return the mean of a metric, by policy, NaN where it is not known."""
         rows = {policy: self.row(workload, policy, metric) for policy in self.policies}
         return {policy: row.mean if row is not None else math.nan for policy, row in rows.items()}
 
     def some_fail(self, workload: str) -> bool:
-        """Return whether any pod fits nowhere under any policy."""
         return any(mean > 0 for mean in self.means_of(workload, FAILED).values())
 
     def order(self, workload: str) -> list[str]:
@@ -190,7 +188,6 @@ class Standings:
         return found if len(found) > 1 else {}
 
     def arrived(self, workload: str, kind: str) -> float:
-        """Return how many pods of a kind arrive under the baseline, mean over seeds; NaN if unknown."""
         row = self.row(workload, self.baseline, arrived_metric(kind))
         return math.nan if row is None else row.mean
 
@@ -209,6 +206,5 @@ class Standings:
         return Difference(mean(values), interval, int(np.isfinite(values).sum()))
 
     def is_better(self, workload: str, policy: str, other: str) -> bool:
-        """Return whether a policy is better than another in the primary metric beyond chance."""
         result = self.difference(workload, self.primary, policy, other)
         return result.is_significant and (result.mean > 0) == self.criterion.larger_is_better
