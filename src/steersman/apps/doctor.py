@@ -32,12 +32,11 @@ from steersman.core.counting import counted, first_names
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.kubernetes.lease import ALL_LEASES, SCHEDULER_KEY
-from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.kubernetes.watch import REFUSALS
 from steersman.policies.node_scores.kube_minors import nearest_minor, parse_version
 from steersman.prometheus.client import NotPrometheusError
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.node_names import addresses_of
 from steersman.workloads.loading import workload_of_objects
 
 LEASE_AGE = timedelta(minutes=1)

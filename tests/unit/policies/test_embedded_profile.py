@@ -10,8 +10,8 @@ from safetensors.numpy import save_file
 from tests.support.errors import raises
 from tests.support.weights import fgd_weights
 
-from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
+from steersman.cli.reading import COMPILING
 from steersman.core.errors import InputError
 from steersman.orders.registry import CARD
 from steersman.policies import embedded_profile
@@ -256,7 +256,7 @@ def test_show_describes_networks(files, capsys):
 def test_invalid_input_fails_in_one_line_and_writes_nothing(folder, capsys, policy, output, message):
     (folder / "taken.safetensors").write_text("mine")
     assert prepare(policy=policy, output=output) in (1, 2)
-    said = capsys.readouterr().err.replace(f"{MESSAGE}\n", "")
+    said = capsys.readouterr().err.replace(f"{COMPILING}\n", "")
     assert message in said
     assert said.count("\n") == 1, said
     assert not (folder / "mine.safetensors").exists()

@@ -27,8 +27,8 @@ from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to
 from steersman.core.atomic_files import new_folder, replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
+from steersman.kubernetes.watch import REFUSALS
 from steersman.orders.order import recurring_owner
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.kubernetes.claims import offer_warnings

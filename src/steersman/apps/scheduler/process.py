@@ -32,10 +32,8 @@ from steersman.kubernetes.watch import Reflector
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
 from steersman.orders.order import AGE, Order
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.metrics import TelemetryMetrics
-from steersman.prometheus.node_names import Addresses, addresses_of
 
 STUCK_SECONDS = 60.0
 """Delay of the event loop beyond which the process is unhealthy, and its lease is not renewed."""

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.commands.fit_scheduler import fit_scheduler
-from steersman.cli.commands.policy_order import join_order
+from steersman.cli.commands.orders import fit_order, join_order
 from steersman.cli.completing import packaged_policies
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import (
@@ -163,7 +162,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
         _check_output(options.output)
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.cli.compiling import compile_for
+    from steersman.cli.reading import compile_for
     from steersman.core.atomic_files import write_atomically
     from steersman.policies.files.policy_file import write_policy
     from steersman.policies.formula import formula_text

@@ -28,8 +28,7 @@ from steersman.kubernetes.cache.pod_decoder import PodDecoder
 from steersman.kubernetes.cache.reservations import Reservations
 from steersman.kubernetes.cache.store import PodStore
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.namespaces import Namespaces
-from steersman.kubernetes.selectors import Selectors, as_written
+from steersman.kubernetes.selectors import Namespaces, Selectors, as_written
 from steersman.kubernetes.watch import EventType, Reflector
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"

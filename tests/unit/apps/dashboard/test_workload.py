@@ -18,8 +18,13 @@ from steersman.apps.dashboard.simulation import sources
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.simulation.sources import RecordingRun
-from steersman.apps.dashboard.workload import WorkloadScreen, bindings_document, chosen_rows, deployments_document
-from steersman.cli.commands.browser.sources import screens_of
+from steersman.apps.dashboard.workload import (
+    WorkloadScreen,
+    bindings_document,
+    chosen_rows,
+    deployments_document,
+)
+from steersman.cli.commands.dashboard import screens_of
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
 from steersman.workloads.experiments import clearings, read_bindings

@@ -1,4 +1,4 @@
-"""`steersman policy fit-order`: find the order of waiting pods for a history."""
+"""`steersman policy fit-order` and `policy order`: find who goes next among waiting pods, and join it with a policy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.cluster_now import ClusterOfNow, read_now
-from steersman.cli.completing import policies
+from steersman.cli.completing import orders, rules_and_files
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.common import POLICIES_HELP, EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option
+from steersman.cli.options.common import EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option, policy_option
 from steersman.cli.options.declaring import option, with_options
+from steersman.cli.options.policies import stored_order_warnings
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_model_output
 from steersman.core.engines import Engine, use_engine
@@ -19,6 +20,7 @@ from steersman.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from steersman.policies.files.policy_file import Arrays, Card
     from steersman.training.search.fit_order import OrderFit
 
 GENERATIONS = 40
@@ -26,12 +28,8 @@ GENERATIONS = 40
 
 @dataclass(frozen=True, slots=True)
 class OrderFittingOptions:
-    """The search for an order, and the file that is written."""
-
     output: Annotated[Path, path_option("Order file to write, such as order.safetensors.", "--output")]
-    policy: Annotated[
-        str, option(f"Policy that places the pods: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
-    ] = "fgd"
+    policy: Annotated[str, policy_option("Policy that places the pods")] = "fgd"
     load: Annotated[
         str, option("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
     ] = "0.8-1.1"
@@ -171,3 +169,67 @@ def _order_table(result: OrderFit, history: str) -> Table:
         cells = [f"{ratio:.2f} ({low:.2f}-{high:.2f})" for ratio, (low, high) in result.relative(name)]
         table.add_row(f"{name} (recommended)" if name == result.chosen else name, *cells)
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOrderOptions:
+    policy: Annotated[
+        str,
+        option(
+            "What places the pods: a policy file (run/policy.safetensors), a rule such as fgd, or steersman, rules or "
+            "greedy-forecast, which are included.",
+            metavar="POLICY",
+            autocompletion=rules_and_files,
+        ),
+    ]
+    order: Annotated[
+        str,
+        option(
+            "Who goes next: a name such as wfp3:easy@history, an order file of 'steersman policy fit-order', or "
+            "another policy file with an order. age: the file has no order.",
+            metavar="ORDER",
+            autocompletion=orders,
+        ),
+    ]
+    output: Annotated[Path, path_option("Policy file to write, such as mine.safetensors.", "--output")]
+
+
+@with_options
+def join_order(options: PolicyOrderOptions) -> None:
+    """Write a policy file that also says who goes next among the pods that wait.
+
+    Simulations, 'steersman schedule', wait and explain follow it, unless --order or POLICY+ORDER gives another one. A
+    service and the plugin's scores order nothing; the plugin's queue takes the file as its order.
+
+    **Example**: steersman policy order --policy steersman --order wfp3:easy --output mine.safetensors, then steersman
+    schedule --policy mine.safetensors
+    """
+    from steersman.policies.files.policy_file import read_policy
+
+    check_model_output(options.output, "a policy file", read_policy)
+
+    # The imports below load numba, which is slow, so the options are checked first.
+    from steersman.orders.registry import find_order
+    from steersman.policies.files.policy_file import with_stored_order, write_policy
+
+    order = find_order(options.order)
+    card, arrays = _read(options.policy)
+    write_policy(options.output, with_stored_order(card, order), arrays)
+    say(f"{options.output}: {card.name} in the order {order.name}")
+    Warnings()(stored_order_warnings(order))
+
+
+def _read(policy: str) -> tuple[Card, Arrays]:
+    from steersman.policies.files.policy_file import SUFFIX, read_policy, rule_card
+    from steersman.policies.heuristics import HEURISTIC_IDS
+    from steersman.policies.registry import FILE_NAMES, policy_path, resolve, split_limit, split_order
+
+    if policy in HEURISTIC_IDS:
+        return rule_card(policy), {}
+    is_file = policy.endswith(SUFFIX) and not split_order(policy)[1]
+    if split_limit(policy)[1] or not (is_file or policy in FILE_NAMES):
+        known = ", ".join((*FILE_NAMES, *HEURISTIC_IDS))
+        raise UsageError(f"--policy {policy}: expected a policy file (run/policy{SUFFIX}), {known}")
+    with policy_path(policy) as file:
+        resolve(str(file))  # which also checks the weights
+        return read_policy(file)

@@ -1,18 +1,77 @@
-"""Scores of VolumeBinding: how full a pod's claims leave the storage that they would get on each node.
+"""Volumes and claims: watches of what they depend on, and scores of VolumeBinding.
 
-Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins/volumebinding/{volume_binding.go,scorer.go}, with the feature
-gate StorageCapacityScoring.
+Source of the scores, which say how full a pod's claims leave the storage that they would get on each node: Kubernetes
+1.37.2, pkg/scheduler/framework/plugins/volumebinding/{volume_binding.go,scorer.go}, with the feature gate
+StorageCapacityScoring.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+import structlog
 
-from steersman.cluster.volumes.rules import VolumeFit, volume_bytes
+from steersman.cluster.objects.api.claims import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
+from steersman.cluster.volumes.rules import VolumeFit, VolumeObjects, volume_bytes
+from steersman.kubernetes.client import Client
+from steersman.kubernetes.watch import NeededReflector
+
+log = structlog.get_logger("volumes")
+
+COLLECTIONS: tuple[tuple[str, type[msgspec.Struct], str], ...] = (
+    ("/api/v1/persistentvolumeclaims", VolumeClaim, "claims"),
+    ("/api/v1/persistentvolumes", Volume, "volumes"),
+    ("/apis/storage.k8s.io/v1/storageclasses", StorageClass, "classes"),
+    ("/apis/storage.k8s.io/v1/csinodes", CsiNode, "nodes"),
+    ("/apis/storage.k8s.io/v1/csidrivers", CsiDriver, "drivers"),
+    ("/apis/storage.k8s.io/v1/csistoragecapacities", StorageCapacity, "capacities"),
+)
+"""What is watched: the path, what is kept of its objects, and the attribute of VolumeObjects."""
+
+
+class Volumes:
+    """Objects that claims depend on, kept by watches once they are needed.
+
+    Args:
+        changed: called with the key of a claim that changed, "" when another object or any number of them did.
+    """
+
+    def __init__(self, client: Client, changed: Callable[[str], None]) -> None:
+        self.objects = VolumeObjects()
+        self.reflectors = tuple(
+            NeededReflector(
+                client,
+                path,
+                kind,
+                getattr(self.objects, attribute),
+                changed if kind is VolumeClaim else lambda _: changed(""),
+                _say_refused,
+            )
+            for path, kind, attribute in COLLECTIONS
+        )
+
+    def need(self) -> None:
+        for reflector in self.reflectors:
+            reflector.need()
+
+    @property
+    def problem(self) -> str:
+        refused = [reflector.resource for reflector in self.reflectors if reflector.is_refused]
+        return f"steersman may not list and watch {', '.join(refused)}, which pods with volumes need" if refused else ""
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything was listed, or may not be."""
+        return all(reflector.is_needed and reflector.synced.is_set() for reflector in self.reflectors)
+
+
+def _say_refused(resource: str) -> None:
+    log.warning("pods with persistent volume claims wait: no permission to list", resource=resource)
+
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,7 +88,6 @@ def storage_scores(volume_fit: VolumeFit, shape: Sequence[tuple[int, int]]) -> I
     share of what a driver reports as free. Nodes of which nothing is known have 0. None: no claim waits for a node.
 
     Args:
-        volume_fit: what the pod's claims get.
         shape: (percent, score) of each point of the function.
     """
     if not volume_fit.matched:

@@ -1,6 +1,7 @@
-"""`steersman schedule --learn`: an agent in a background process decides, and learns from what its decisions bring.
+"""Background processes that learn: of `schedule --learn` and of `serve --learn`.
 
-If it is off-policy, that process starts another one that observes what other schedulers do.
+An agent decides, and learns from what its decisions bring. If it is off-policy, its process starts another one that
+observes what other schedulers do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from steersman.apps.learner.plan import LivePlan, LiveRun, init_run
+from steersman.apps.learner.follower import follow
+from steersman.apps.learner.plan import AgentOptions, LivePlan, LiveRun, init_run, live_plan
 from steersman.apps.load.live_cluster import ClusterTarget
 from steersman.apps.runtime.listing import read_nodes
 from steersman.apps.scheduler.agent_link import AgentLink
@@ -26,7 +28,8 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import background_process, restarted
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
-from steersman.prometheus.configuration import Configuration
+from steersman.prometheus.configuration import Configuration, read_configuration
+from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
     from steersman.apps.learner.agent_process import OtherSchedulers
@@ -37,12 +40,6 @@ log = structlog.get_logger("learning")
 
 
 def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore: bool) -> LiveRun:
-    """Prepare the folder of the training, and return the run.
-
-    Raises:
-        UsageError: the agent would explore on a cluster that steersman did not start.
-        SteersmanError: it cannot learn on this cluster, or not in that folder.
-    """
     if plan.explores and not target.is_local and not may_explore:
         without = "--policy FILE --algorithm dqn learns without exploring"
         raise UsageError(
@@ -54,7 +51,6 @@ def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore:
 
 
 def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettings:
-    """Return the agent of a plan."""
     name = f"{plan.algorithm}-{plan.network.name}"
     return AgentSettings(name, plan.find_view(), objectives.resolve(plan.objective), link)
 
@@ -63,15 +59,7 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 def agent_process(
     plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
 ) -> Iterator[AgentSettings]:
-    """Run the agent in a background process until the block ends; one that dies is started again.
-
-    Args:
-        plan: the plan.
-        live_run: the run, from `prepare`.
-        kubeconfig: configuration of the cluster, on which other schedulers are observed.
-        telemetry_config: Prometheus queries; None: no telemetry.
-        logs: options of the log.
-    """
+    """Run the agent in a background process until the block ends; one that dies is started again."""
     link: AgentLink | None = None
     is_closing = False
 
@@ -154,3 +142,35 @@ def _observe(
     # The scheduler watches the same objects, and says what is wrong with them and with the API server.
     LogOptions(logs.log_format, LogLevel.ERROR).configure()
     observe_others(plan, capacity, kubeconfig, telemetry_config, connection)
+
+
+def prepare_to_follow(
+    target: ClusterTarget, policy: Path, folder: Path, scheduler_name: str
+) -> tuple[LivePlan, LiveRun]:
+    if not policy.is_file():
+        raise UsageError(f"--learn needs a policy file as --policy, and {str(policy)!r} is not a file")
+    check_writable("--learn", folder, "log")
+    plan = live_plan(scheduler_name, policy, AgentOptions("dqn"))
+    return plan, init_run(plan, folder, run_with_client(target, read_nodes))
+
+
+@contextmanager
+def following(
+    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry: str, logs: LogOptions
+) -> Iterator[None]:
+    def on_exit(_: int) -> None:
+        log.error("the learning process has ended; the policy in use stays", folder=str(live_run.folder))
+
+    measured = read_configuration(Path(telemetry)) if telemetry else None
+    with background_process(on_exit, _follow, plan, live_run, kubeconfig, measured, logs):
+        yield
+
+
+def _follow(
+    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
+) -> None:
+    logs.of_process("learn").configure()
+    try:
+        follow(plan, live_run, kubeconfig, telemetry_config)
+    except SteersmanError as error:
+        log.error("learning ended", error=str(error))

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from steersman.cli.commands.browser.sources import live_screen, screens_of, simulated_runs
-from steersman.cli.completing import policies
 from steersman.cli.options.arrivals import ArrivalOptions
-from steersman.cli.options.common import POLICIES_HELP, path, path_option
+from steersman.cli.options.cluster import ClusterOptions
+from steersman.cli.options.common import path, path_option, policy_option
 from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
-from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.output.display import print_text
+from steersman.cli.options.inputs import Inputs, InputsWithRunningPods
+from steersman.cli.options.policies import PolicyServer
+from steersman.cli.output.display import Progress, Warnings, print_text
+from steersman.cli.reading import compile_for
 from steersman.core.errors import UsageError
+from steersman.core.redaction import redact_url
+from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
@@ -33,8 +36,6 @@ MOST_POLICIES = 2
 
 @dataclass(frozen=True, slots=True)
 class DashboardOptions:
-    """What is shown, and where."""
-
     folders: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -47,11 +48,8 @@ class DashboardOptions:
     ] = None
     policy: Annotated[
         list[str] | None,
-        option(
-            f"One policy to watch, or two to compare on the same arrivals: {POLICIES_HELP} "
-            "[default: kube-default steersman]",
-            metavar="POLICY",
-            autocompletion=policies,
+        policy_option(
+            "One policy to watch, or two to compare on the same arrivals", " [default: kube-default steersman]"
         ),
     ] = None
     seed: Annotated[int, option("Seed of the arrival order, of ties and of random choices.", min=0)] = FIRST_SEED
@@ -61,8 +59,6 @@ class DashboardOptions:
 
 @dataclass(frozen=True, slots=True)
 class LiveDashboardOptions:
-    """The page of a live cluster."""
-
     live: Annotated[
         bool, option("A live cluster as it is and was in the last 24 hours; nothing is written.", "--live")
     ] = False
@@ -145,3 +141,62 @@ async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
         for screen in screens:
             group.create_task(screen.run())
         await asyncio.Event().wait()
+
+
+def live_screen(cluster: ClusterOptions, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
+    from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
+    from steersman.apps.dashboard.live.screen import LiveScreen
+
+    sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
+    queries = None if telemetry is None else read_configuration(telemetry)
+    config = cluster.find().config
+    return LiveScreen(config, config.context or redact_url(config.cluster.server), sources, queries)
+
+
+def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOptions, seed: int) -> list[RunSource]:
+    """Simulate a run of each policy on the same arrivals, whose digest finds runs in folders that have the same."""
+    from steersman.policies.registry import check_policy_names, resolve
+    from steersman.simulation.run import Simulator
+
+    check_policy_names(names)
+    warn = Warnings()
+    (source,) = inputs.read(warn)
+    arrivals.warn_of(source, warn)
+
+    from steersman.apps.dashboard.simulation.sources import SimulatedRun
+    from steersman.evaluation.replay_file import RunOptions, replay_file
+
+    policies = [resolve(name) for name in names]
+    compile_for(names, (source,))
+    results, simulator = [], Simulator(source)
+    with Progress("simulating") as progress:
+        for done, each in enumerate(policies):
+            progress.update(done, len(policies))
+            results.append(simulator.run(each, seed=seed, record=True, **arrivals.settings))
+    for result in results:
+        warn(result.warnings)
+    options = RunOptions(names[0], *arrivals.numbers)
+    common = replay_file(source, options, names[0], results[0].protocol, seed).arrivals()
+    return [SimulatedRun(source, each, result, common) for each, result in zip(policies, results, strict=True)]
+
+
+def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Screen]:
+    """Return the screens of simulated runs and of what is in folders and files, without those with nothing to show."""
+    from steersman.apps.dashboard.comparison.screen import ComparisonScreen
+    from steersman.apps.dashboard.runs import Kind, find_runs
+    from steersman.apps.dashboard.simulation.screen import SimulationScreen
+    from steersman.apps.dashboard.simulation.sources import FolderRun, RecordingRun
+    from steersman.apps.dashboard.workload import WorkloadScreen
+
+    found, problems = find_runs(given)
+    Warnings()([str(problem) for problem in problems])
+    by_kind = {kind: [run for run in found if run.kind == kind] for kind in get_args(Kind)}
+    simulations = [*simulated, *map(FolderRun, by_kind["simulation"])]
+    played = [*simulations, *map(RecordingRun, by_kind["bindings"])]
+    screens: list[Screen] = [SimulationScreen(played)] if played else []
+    if by_kind["evaluation"]:
+        screens.append(ComparisonScreen(by_kind["evaluation"]))
+    if by_kind["deployments"] or by_kind["bindings"]:
+        screen = WorkloadScreen([*by_kind["deployments"], *by_kind["bindings"]])
+        screens.insert(len(screens) if simulations else 0, screen)  # what a recording says comes before its replay
+    return screens

@@ -1,4 +1,4 @@
-"""The configuration of a live cluster's kube-scheduler as the baseline of a comparison, where the API tells it."""
+"""The kube-scheduler of a comparison: the minor of Kubernetes that it is of, and a live cluster's configuration."""
 
 from __future__ import annotations
 
@@ -8,11 +8,46 @@ from typing import TYPE_CHECKING
 
 from steersman.cli.options.cluster import ClusterOptions, run_with_client
 from steersman.cli.output.display import say
-from steersman.core.errors import SteersmanError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor, rules_of
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.runtime.cluster_schedulers import FoundScheduler
-    from steersman.workloads.workload import Workload
+
+
+def with_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> list[str]:
+    """Return policies with the minor of `chosen_minor`. Raises SteersmanError: as that does."""
+    from steersman.policies.registry import of_minor
+
+    minor = chosen_minor(policies, minor, live)
+    return [of_minor(each, minor) for each in policies]
+
+
+def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOptions | None = None) -> str | None:
+    """Return the minor that is stated, else that of the live cluster, if one is read; None: the newest."""
+    from steersman.policies.registry import is_kube_scheduler
+
+    if minor is not None:
+        rules_of(minor)
+        if not any(map(is_kube_scheduler, policies)):
+            raise UsageError(f"--kubernetes {minor} is about policies of kube-scheduler; none is given")
+    elif live is not None and any(map(is_kube_scheduler, policies)):
+        minor = minor_of_cluster(live.find())
+    return minor
+
+
+def minor_of_cluster(target: ClusterTarget) -> str | None:
+    """Return the minor of a cluster, None for the newest; the nearest one, with a line, if it is not computed."""
+    from steersman.apps.runtime.listing import server_version
+
+    version = run_with_client(target, server_version)
+    minor = nearest_minor(version)
+    if not version.startswith(f"v{minor}."):
+        say(f"the cluster runs Kubernetes {version}; kube-scheduler is computed as of {minor}")
+    return None if minor == NEWEST else minor
+
 
 KUBE_DEFAULT = "kube-default"
 
@@ -23,13 +58,8 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
     Prints in a line what is known of each scheduler.
 
     Args:
-        live: the cluster.
         source: its pods, whose scheduler is looked for.
-        file: for the configuration.
         minor: of Kubernetes; None: the newest.
-
-    Raises:
-        SteersmanError: the cluster does not answer.
     """
     from steersman.apps.runtime.cluster_schedulers import find_schedulers
 
@@ -58,7 +88,6 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
 def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: str | None) -> tuple[str | None, int]:
     """Return the policy of the profile that schedules most pods, and how many; say why there is none."""
     from steersman.apps.runtime.cluster_schedulers import read_profiles
-    from steersman.policies.node_scores.kube_minors import NEWEST
     from steersman.policies.registry import of_minor
 
     try:

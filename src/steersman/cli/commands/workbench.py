@@ -6,10 +6,9 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-from steersman.cli.commands.browser.dashboard import PORT as DASHBOARD_PORT
 from steersman.cli.commands.cluster.command import UpOptions, start
-from steersman.cli.commands.cluster.nodes import NodeCreationOptions
-from steersman.cli.commands.cluster.records import ExistingCluster
+from steersman.cli.commands.cluster.nodes import ExistingCluster, NodeCreationOptions
+from steersman.cli.commands.dashboard import PORT as DASHBOARD_PORT
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import say, status_if_slow
