@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from steersman.evaluation.experiment import Experiment
-from steersman.policies import rule_choice
+from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
@@ -17,7 +17,7 @@ from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, workloads
 
 NAME = "timed"
 MINUTES = 5
-POLICIES = ("kube-default", "best-fit", "fgd", rule_choice.NAME, PACKAGED_POLICY)
+POLICIES = ("kube-default", "best-fit", "fgd", RULES, PACKAGED_POLICY)
 BASELINES = ("kube-default", "fgd")
 WORKLOADS = ("default", "gpushare40", "gpuspec25", "multigpu40")
 LOADS = (0.9, 1.0, 1.1)
@@ -48,11 +48,11 @@ def run(say: Say, quick: bool = False) -> Json:
 def _members(at: Desk, asked: Json) -> Json:
     """Return the members of the shipped policy that a short simulation takes, by load and workload."""
     at.say("members of the shipped policy")
-    own, result = packaged_portfolio().members, {}
+    policy, result = packaged_portfolio(), {}
     simulators = {name: Simulator(each) for name, each in zip(asked["workloads"], _workloads(at, asked), strict=True)}
     for load in LOADS:
-        chosen = {name: each.select(own, protocol="timed", load=load).best for name, each in simulators.items()}
-        result[str(load)] = {name: own[i].name for name, i in chosen.items()}
+        chosen = {name: each.member(policy, protocol="timed", load=load).policy for name, each in simulators.items()}
+        result[str(load)] = {name: each.name for name, each in chosen.items()}
     return result
 
 

@@ -42,14 +42,12 @@ class ReportNotes:
     Attributes:
         command: the command line.
         reason: why these protocols, if the data chose them.
-        fitted: how one of the policies was fitted to the workload.
         learning: how one of the policies was trained.
         kept: files that are put beside the results.
     """
 
     command: str
     reason: str = ""
-    fitted: str = ""
     learning: LearningCurve | None = None
     kept: tuple[Path, ...] = ()
 

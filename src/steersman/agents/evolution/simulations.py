@@ -38,13 +38,14 @@ from steersman.policies.features import POD_KINDS, view
 from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
 from steersman.policies.gpu_state.leftovers import TABLES
-from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
+from steersman.policies.gpu_state.views import feature_spread
+from steersman.policies.heuristics import heuristic
+from steersman.policies.kinds import heuristic_as_linear
 from steersman.policies.kube_scheduler import KUBE_DEFAULT
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD
 from steersman.policies.observations.encoder import summary_of
 from steersman.policies.registry import resolve
-from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
@@ -59,10 +60,6 @@ SHARE = 1  # the kind of pods that ask for a part of one device
 MIN_STD = 1e-6
 RULE_UNIT = 0.2
 """Step of the weight of a heuristic, whose scores differ by about five points between nodes."""
-ARRIVALS_BETWEEN_LOOKS = 40
-LEAST_LOOKS = 25
-"""Least number of decisions that are sampled of a run: a kind of pods never sampled has no units to move in."""
-SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0
 EXCESS_WEIGHT = 10.0
@@ -232,30 +229,8 @@ class CandidateEvaluator:
 
     @cached_property
     def spread(self) -> Array:
-        """Return [4, 2, F] by kind of pod how much a feature's change, and the feature after, differ between nodes.
-
-        It is the mean standard deviation within a decision, along runs of FGD.
-        """
-        variances = empty_variances()
-        weights = fgd_weights()
-        for simulator in self.simulators:
-            plan = resample(simulator.workload, ratio=1.0, seed=SPREAD_SEED)
-            execution = Execution(simulator, plan, LinearPolicy("fgd", weights), SPREAD_SEED, record=False)
-            between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
-            for until in range(between, len(plan.pods), between):
-                if execution.advance(until) == event_arrays.DONE:
-                    break
-                cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
-                accumulate_variance(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, variances)
-        spread: Array = np.sqrt(variances.sums / np.maximum(variances.counts, 1.0)[:, None, None])
-        return spread
-
-
-def fgd_weights() -> Array:
-    """Return [4, W] the weights of FGD's score alone."""
-    weights = np.zeros((POD_KINDS, WEIGHTS))
-    weights[:, 2 * FEATURES] = 1.0
-    return weights
+        """See `feature_spread`."""
+        return feature_spread(simulator.feature_variances() for simulator in self.simulators)
 
 
 class ExcludedFeatures(NamedTuple):
@@ -337,7 +312,7 @@ class Evolution:
         if config.network == "mlp":
             self.rule_units = np.zeros((POD_KINDS, 0))
         if start is None:
-            self.base = np.zeros((POD_KINDS, WEIGHTS)) if without.fgd else fgd_weights()
+            self.base = np.zeros((POD_KINDS, WEIGHTS)) if without.fgd else heuristic_as_linear(heuristic("fgd")).weights
             losses = TABLE + TABLES.index("planned")
             # Points are in units of 1 / spread, so this is a weight of -planned_weight per GPU of planned loss.
             point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]

@@ -65,7 +65,6 @@ class PolicyReloader:
 
     Args:
         spec: name or file of the policy.
-        fitted: file that replaces `spec` as soon as it exists.
         has_telemetry: whether nodes' metrics are queried, without which a policy trained on them cannot decide.
         policy: a policy that has neither; `spec` is then its name.
 
@@ -76,10 +75,8 @@ class PolicyReloader:
         reads: number of reads by result, "loaded" or "refused".
     """
 
-    def __init__(
-        self, spec: str, fitted: Path | None = None, *, has_telemetry: bool = False, policy: Policy | None = None
-    ) -> None:
-        self.spec, self._fitted, self._given, self.problem = spec, fitted, policy, ""
+    def __init__(self, spec: str, *, has_telemetry: bool = False, policy: Policy | None = None) -> None:
+        self.spec, self._given, self.problem = spec, policy, ""
         self._has_telemetry = has_telemetry
         self.reads = {"loaded": 1, "refused": 0}
         # Before the file is read: a change in between is then noticed at the next check.
@@ -123,11 +120,8 @@ class PolicyReloader:
         log.info("policy file reloaded", policy=self.policy.name)
         return True
 
-    def _source(self) -> str:
-        return str(self._fitted) if self._fitted is not None and self._fitted.exists() else self.spec
-
     def _read(self) -> None:
-        source = self._source()
+        source = self.spec
         policy = resolve(source) if self._given is None else self._given
         check_telemetry(policy, source, has_telemetry=self._has_telemetry)
         card: Card | None = None
@@ -140,9 +134,8 @@ class PolicyReloader:
 
     def _file_stamp(self) -> tuple[str, int, int, int] | None:
         """Return a value that changes with the file, or None without a file."""
-        source = self._source()
-        stamp = file_stamp(Path(source)) if source.endswith(SUFFIX) else None
-        return None if stamp is None else (source, *stamp)
+        stamp = file_stamp(Path(self.spec)) if self.spec.endswith(SUFFIX) else None
+        return None if stamp is None else (self.spec, *stamp)
 
 
 @dataclass(frozen=True, slots=True)

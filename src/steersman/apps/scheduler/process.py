@@ -56,7 +56,6 @@ class SchedulerSettings:
     Attributes:
         policy: name or file, see `policies.registry.resolve`; a file is reloaded when it changes.
         agent: agent that decides while it learns; the policy decides where it does not answer. None: none.
-        fitted: policy file that replaces the policy as soon as it exists.
         unchecked: whether a learned policy decides without having been compared with rules.
         telemetry: Prometheus queries; None: no telemetry, so limits of latency are ignored.
         options: pods of this scheduler.
@@ -72,7 +71,6 @@ class SchedulerSettings:
 
     policy: str
     agent: AgentSettings | None = None
-    fitted: Path | None = None
     unchecked: bool = False
     telemetry: Configuration | None = None
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -147,7 +145,7 @@ class LiveScheduler(Scheduler):
     def __init__(self, client: Client, settings: SchedulerSettings) -> None:
         self.settings = settings
         self.telemetry = None if settings.telemetry is None else TelemetryCollector(settings.telemetry, self._nodes)
-        named = PolicyReloader(settings.policy, settings.fitted, has_telemetry=self.telemetry is not None)
+        named = PolicyReloader(settings.policy, has_telemetry=self.telemetry is not None)
         self.agent = None if settings.agent is None else agent_policy(settings.agent, named.policy, self.telemetry)
         self._own_running: set[str] = set()
         if self.agent is not None:

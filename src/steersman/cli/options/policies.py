@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from steersman.core.errors import UsageError
 
 
-def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool = False) -> str:
+def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     """Check the names of policies, and return the baseline's.
 
     Args:
         policies: values of --policy.
         baseline: one of them; None: the first.
-        fit: whether a fitted policy is added.
 
     Raises:
         UsageError: a policy is unknown, its name is reserved or a duplicate, or the baseline is not one of them.
@@ -21,16 +20,14 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
     from steersman.core.extensions import attribute_errors
     from steersman.evaluation.experiment import RESERVED
     from steersman.policies.registry import resolve
-    from steersman.training.search.fit import FITTED
 
-    reserved = RESERVED | ({FITTED: "the policy of --fit"} if fit else {})
     specs: dict[str, str] = {}
     for spec in policies:
         with attribute_errors(f"policy {spec!r}"):
             label = resolve(spec).name
-        if label in reserved:
+        if label in RESERVED:
             raise UsageError(
-                f"--policy {spec} is called {label}, which is the name of {reserved[label]} in results; rename it"
+                f"--policy {spec} is called {label}, which is the name of {RESERVED[label]} in results; rename it"
             )
         if label in specs:
             raise UsageError(

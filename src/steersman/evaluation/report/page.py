@@ -73,7 +73,6 @@ def write_report(
     learning: LearningCurve | None = None,
     understood: Sequence[str] = (),
     accounts: Sequence[str] = (),
-    fitted: str = "",
 ) -> None:
     """Write the report of an experiment.
 
@@ -85,7 +84,6 @@ def write_report(
         learning: how one of the policies was trained, to be shown.
         understood: what the workloads were taken to hold, a sentence each.
         accounts: which of their nodes and GPUs are counted, a sentence each.
-        fitted: how one of the policies was fitted to the workload, if one was.
     """
     places = [(each, workload) for each in comparisons for workload in each.headline.workloads]
     sections = [
@@ -114,7 +112,6 @@ def write_report(
             reason=reason,
             understood=understood,
             accounts=accounts,
-            fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
             # mtime=0: the same results give the same bytes. A browser rejects NaN, which is no JSON.
             figures=_text(gzip.compress(json.dumps(figures, separators=(",", ":"), allow_nan=False).encode(), mtime=0)),

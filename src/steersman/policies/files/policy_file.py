@@ -39,6 +39,8 @@ from steersman.workloads.workload import Workload
 SCHEMA = 1
 RULE = "rule"
 """The network in the card of a rule, which has no trained weights."""
+FITTED_BY = "evolution"
+"""The algorithm in the card of a policy that is, or of a portfolio that will be, fitted to a cluster."""
 SUFFIX = ".safetensors"
 LINEAR = "weights"
 """The tensor of weights that are linear in a node's features, by kind of pod."""
@@ -265,7 +267,7 @@ def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfoli
     learned = [LinearPolicy(each, _as_float64(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
     digest = hashlib.sha256(_as_float64(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
     members = (*learned, *(heuristic(rule) for rule in rules), KubeSchedulerPolicy())
-    return PortfolioPolicy(name, members, digest.hexdigest())
+    return PortfolioPolicy(name, members, digest.hexdigest(), is_fitted=card.algorithm == FITTED_BY)
 
 
 def _inputs(weights: Arrays) -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
-from steersman.cli.fitting import FitGenerations
 from steersman.cli.minors import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
@@ -35,8 +34,7 @@ from steersman.cli.options.policy_server import PolicyServer
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.core.errors import SteersmanError, UsageError
-from steersman.workloads.files import check_writable
+from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
@@ -91,17 +89,6 @@ class ScheduleOptions:
         RequiresOption("shadow"),
     ] = TableOrJson.TABLE
     unchecked: UncheckedOption = False
-    fit: Annotated[
-        Path | None,
-        path_option(
-            "Fit a policy to this cluster's nodes and pods in a separate process, write it to FILE "
-            "(mine.safetensors), and use it if it is shown to be better than every rule and every packaged policy; "
-            "--policy is used until then."
-        ),
-        Excludes("shadow"),
-        Excludes("learn"),
-    ] = None
-    fit_generations: FitGenerations = None
     telemetry: TelemetryOption = None
 
     @property
@@ -203,22 +190,6 @@ class BindingOptions:
         )
 
 
-def check_fit(file: Path) -> None:
-    """Check that --fit overwrites nothing but a policy file. Raises UsageError: its file cannot be used."""
-    from steersman.policies.files.policy_file import SUFFIX, read_policy
-
-    if file.suffix != SUFFIX:
-        raise UsageError(f"--fit {file}: the name of a policy file must end in {SUFFIX}")
-    if file.exists():
-        try:
-            read_policy(file)
-        except SteersmanError:
-            raise UsageError(f"--fit {file}: exists and is not a policy file; name another file") from None
-    elif not file.parent.is_dir():
-        raise UsageError(f"--fit {file}: there is no folder {file.parent}; create it, or name another file")
-    check_writable("--fit", file)
-
-
 @partial(with_options, declared=exploration_parameters)
 def schedule(
     options: ScheduleOptions,
@@ -295,8 +266,6 @@ def schedule(
         check_predictable(resolved, policy)
         task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
-    if options.fit is not None:
-        from steersman.cli.commands.schedule.fit import fitting
     if plan is not None and learning.learn is not None:
         from steersman.apps.scheduler.agent_policy import agent_policy
         from steersman.cli.commands.schedule.learn import agent_process, agent_settings, prepare
@@ -318,13 +287,10 @@ def schedule(
         agent = None
         if plan is not None:
             agent = stack.enter_context(agent_process(plan, live_run, target.config, telemetry, logs))
-        if options.fit is not None:
-            stack.enter_context(fitting(options.fit, options.fit_generations, target.config, logs))
         settings = binding.settings(
             options.scheduler,
             policy=policy,
             agent=agent,
-            fitted=options.fit,
             unchecked=options.unchecked,
             telemetry=telemetry,
             order=chosen_order,
@@ -339,8 +305,6 @@ def schedule(
 def _checked_plan(options: ScheduleOptions, learning: LiveLearning, exploration: Mapping[str, Any]) -> LivePlan | None:
     if options.output is not None:
         check_new_folder(options.output)
-    if options.fit is not None:
-        check_fit(options.fit)
     if learning.learn is None:
         check_unused(exploration)
         return None
