@@ -44,7 +44,7 @@ from steersman.workloads import loading
 from steersman.workloads.files import input_path
 from steersman.workloads.formats import registry as formats
 from steersman.workloads.formats.base import WorkloadFormat
-from steersman.workloads.formats.openb.traces import embedded, known_names
+from steersman.workloads.formats.openb import embedded, known_names
 from steersman.workloads.workload import FIRST_SEED, RunningPods, Workload
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from steersman.evaluation.bound.experiment_bounds import find_bounds
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
-from steersman.workloads.formats.openb.traces import embedded_names
+from steersman.workloads.formats.openb import embedded_names
 from studies import tables
 from studies.common import SEEDS, Json, Progress, Say, desk, evaluate, short_name, workloads
 

@@ -24,7 +24,7 @@ from steersman.policies.heuristics import heuristic
 from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded_names
+from steersman.workloads.formats.openb import embedded_names
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.workload import Workload
 from studies import tables

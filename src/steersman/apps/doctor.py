@@ -23,23 +23,20 @@ from steersman.apps.runtime.listing import (
     server_version,
 )
 from steersman.cluster.account import ClusterAccount, account_of
-from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import Node
+from steersman.cluster.model import PLUGIN_GPUS, SHARED_GPUS, Node
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
-from steersman.cluster.objects.api.metadata import NamedObject, named_object
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NamedObject, NodeObject, named_object
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, LivePod
-from steersman.cluster.objects.api_fields import kubernetes_table
+from steersman.cluster.objects.fields import kubernetes_table
 from steersman.core.counting import counted, first_names
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.kubernetes.lease import ALL_LEASES, SCHEDULER_KEY
-from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.kubernetes.watch import REFUSALS
 from steersman.policies.node_scores.kube_minors import nearest_minor, parse_version
 from steersman.prometheus.client import NotPrometheusError
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.node_names import addresses_of
 from steersman.workloads.loading import workload_of_objects
 
 LEASE_AGE = timedelta(minutes=1)

@@ -20,8 +20,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
-from steersman.kubernetes.volumes.storage_scores import storage_scores
-from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
+from steersman.kubernetes.volumes import COLLECTIONS, Volumes, storage_scores
 from steersman.kubernetes.watch import Handler
 from steersman.policies.node_scores.default_spreading import PodReader, scheduled_by
 from steersman.policies.node_scores.kube_kernels import KubeDecisions

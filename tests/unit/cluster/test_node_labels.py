@@ -6,7 +6,7 @@ from steersman.apps.local_cluster.nodes import equal_nodes, node_object, parse_s
 from steersman.cluster.model import Node
 from steersman.cluster.node_labels import added_labels, with_standard_labels
 from steersman.cluster.objects.decoding import node_from_object
-from steersman.workloads.formats.openb.traces import parse_nodes
+from steersman.workloads.formats.openb import parse_nodes
 from steersman.workloads.generators.clusters import random_cluster
 
 GPU = "nvidia.com/gpu"

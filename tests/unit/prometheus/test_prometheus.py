@@ -40,10 +40,8 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.prometheus.client import PrometheusError
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import NodeNames, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import Configuration, NodeMapping, configuration, read_configuration
-from steersman.prometheus.metrics import TelemetryMetrics
-from steersman.prometheus.node_names import NodeNames, addresses_of
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "prometheus" / "telemetry.yaml"
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from steersman.cluster.gpu_resources import gpu_model
 from steersman.cluster.gpu_units import counted_milli, device_milli
-from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.model import GPU_MILLI, Node, gpu_model
 from steersman.workloads.profile import TypicalPod
 
 GROUP_LABELS = {

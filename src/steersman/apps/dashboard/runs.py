@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
+from steersman.core.atomic_files import open_regular_file
 from steersman.core.errors import InputError, SteersmanError, UsageError, displayed
-from steersman.core.regular_files import open_regular_file
 from steersman.evaluation.replay_file import REPLAY
 from steersman.evaluation.results import PARTIAL, PLACEMENTS, SUMMARY, TIMELINE
 from steersman.workloads.files import CSV_SUFFIXES

@@ -15,14 +15,8 @@ from steersman.apps.dashboard.runs import FoundRun, parse_growing
 from steersman.apps.dashboard.server import Screen, json_response, refused
 from steersman.core.errors import SteersmanError
 from steersman.core.quantities import bytes_, cpu_milli
+from steersman.workloads.experiments import RecordedBinding, clearings, has_free_shares, parse_bindings, recorded_nodes
 from steersman.workloads.generators.deployments import ADD, Row, parse_rows
-from steersman.workloads.recorded_bindings import (
-    RecordedBinding,
-    clearings,
-    has_free_shares,
-    parse_bindings,
-    recorded_nodes,
-)
 
 MOST_ROWS = 2000
 MOST_COLUMNS = 400

@@ -22,8 +22,8 @@ from steersman.cluster.objects.free_resources import FREE_KEY, free_annotation
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.core.backoff import Backoff
 from steersman.core.errors import InputError, SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.core.http_failures import LONGEST_TEXT, one_line, reason_of
 from steersman.core.redaction import redact_url
 from steersman.orders.order import AGE, Order

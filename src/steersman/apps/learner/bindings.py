@@ -27,9 +27,8 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
 from steersman.policies.heuristics import heuristic
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import Addresses, TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.node_names import Addresses, addresses_of
 
 TRAIN_BLOCK, TEST_BLOCK = 80, 20
 """Lengths of blocks of decisions in turn: the first are learned from, the next are held back to test candidates on.
@@ -143,7 +142,7 @@ class BindingObserver(Listener):
                 await reflector.synced.wait()
             while True:
                 if self._decider is None or self._profile.is_due:
-                    await self._profile.make(self.cache.state.gpu_types, leftovers=self._settings.view == GPU)
+                    await self._profile.make(leftovers=self._settings.view == GPU)
                     self.rebuild_decider()
                 await asyncio.sleep(PROFILE_SECONDS)
 

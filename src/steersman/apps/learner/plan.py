@@ -18,7 +18,7 @@ from steersman.core.extras import require_extra
 from steersman.core.folder_lock import LOCK, FolderLock, lock_folder
 from steersman.objectives import registry as objectives
 from steersman.objectives import telemetry
-from steersman.orders.order_file import PolicyOrder
+from steersman.orders.registry import PolicyOrder
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
 from steersman.policies.files.policy_file import Card, open_policy, read_policy, write_policy

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from steersman.apps.runtime.listing import ALL_PODS, NODES, documents
 from steersman.kubernetes.client import MISSING, ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
+from steersman.kubernetes.watch import REFUSALS
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import workload_of_objects
 from steersman.workloads.workload import RunningPods, Workload

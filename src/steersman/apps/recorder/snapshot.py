@@ -10,8 +10,8 @@ from pathlib import Path
 
 from steersman.apps.runtime.listing import ALL_PODS, NODES, decode_objects, documents, example, list_device_offers
 from steersman.cluster.constraints.node import holds
-from steersman.cluster.gpu_resources import MODEL_LABELS
 from steersman.cluster.model import (
+    MODEL_LABELS,
     Constraints,
     ExclusiveVolume,
     Node,
@@ -27,16 +27,16 @@ from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to
 from steersman.core.atomic_files import new_folder, replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
 from steersman.kubernetes.selectors import SELECTING
-from steersman.orders.run_times import recurring_owner
-from steersman.workloads.annotation_warnings import annotation_warnings
+from steersman.kubernetes.watch import REFUSALS
+from steersman.orders.order import recurring_owner
 from steersman.workloads.files import YAML_SUFFIXES
-from steersman.workloads.formats.kubernetes.devices import offer_warnings
+from steersman.workloads.formats.kubernetes.claims import offer_warnings
+from steersman.workloads.formats.kubernetes.controllers import services_to_objects
 from steersman.workloads.formats.kubernetes.objects import Objects, write_workload
-from steersman.workloads.formats.kubernetes.spread_selectors import services_to_objects
 from steersman.workloads.formats.yaml_documents import write_documents
 from steersman.workloads.recorded import belongs_to_node
+from steersman.workloads.warnings import annotation_warnings
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 DIGEST_BYTES = 8

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.constraints.node import eligible_nodes
-from steersman.cluster.model import Node, Pod, PodClass, gpu_types
+from steersman.cluster.model import Node, Pod, PodClass
 from steersman.cluster.state import ClusterState
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
@@ -24,11 +24,11 @@ from steersman.objectives.judging import reward
 from steersman.policies.features import GPU, View
 from steersman.policies.gpu_state.arrays import empty_learned, features_only, learned_arrays
 from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays, renumber_models
+from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
 from steersman.policies.observations.encoder import ObservationEncoder, owner_arrays, summary_of
 from steersman.policies.observations.encoding import EncodingContext, count_owner
-from steersman.workloads.places import node_places
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
+from steersman.workloads.topology import node_places
 
 Arrays = dict[str, npt.NDArray[Any]]
 Row = npt.NDArray[np.float64]
@@ -185,8 +185,7 @@ class ObservationBuilder:
 
 def _learned(known: EpisodeContext, profile: ProfileArrays, state: ClusterState) -> Any:
     assert known.leftovers is not None, "the view gpu shows what follows from the workload profile"
-    leftovers = renumber_models(known.leftovers, known.profile, profile)  # the view counts all nodes that ever existed
-    return features_only(learned_arrays(leftovers, profile, state.arrays))
+    return features_only(learned_arrays(known.leftovers, profile, state.arrays))
 
 
 @dataclass(slots=True)
@@ -234,9 +233,8 @@ def episode_context(entries: Sequence[LoggedEvent], scheduler_name: str, view: V
     events = [each.event for each in entries if isinstance(each.event, PodEvent)]
     pods = {event.key: event.pod for event in events}
     demand = [pod for pod in pods.values() if pod.scheduler_name == scheduler_name]
-    nodes = [each.event.node for each in entries if isinstance(each.event, NodeEvent) and each.event.node]
     profile = typical_pods(demand)
-    leftovers = leftover_arrays(profile, profile_arrays(profile, gpu_types(nodes))) if view == GPU else None
+    leftovers = leftover_arrays(profile) if view == GPU else None
     return EpisodeContext(view, profile, [event.pod for event in events], [pod.pod_class for pod in demand], leftovers)
 
 

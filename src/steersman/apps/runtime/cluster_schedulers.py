@@ -18,7 +18,7 @@ import msgspec
 
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.kubernetes.watch import REFUSALS
 from steersman.policies.files.kube_configuration import read_content
 from steersman.policies.node_scores.kube_profile import KubeProfile
 

@@ -31,7 +31,7 @@ from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.policies.registry import PORTFOLIO_NAMES, check_telemetry, policy_path, resolve, split_limit
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice, choice_of
-from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
+from steersman.workloads.profile import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
 COMPARED_OBJECTIVE = "allocation"

@@ -10,12 +10,12 @@ import msgspec
 import structlog
 
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.api.claims import DeviceClass, ResourceClaim, ResourceSlice
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.cache.device_claims import CLAIMS_PATH, CLASSES_PATH, SLICES_PATH
 from steersman.kubernetes.client import ApiError, Client, Listed
-from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.kubernetes.watch import REFUSALS
 from steersman.policies.node_scores.kube_minors import parse_version
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document

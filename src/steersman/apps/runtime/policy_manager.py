@@ -28,7 +28,7 @@ from steersman.cluster.model import (
     Requests,
     TopologySpread,
 )
-from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
@@ -47,8 +47,8 @@ from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
-from steersman.workloads.formats.kubernetes.spread_selectors import services_of
-from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
+from steersman.workloads.formats.kubernetes.controllers import services_of
+from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import SpreadSelectors
 
 WINDOW = 10_000
@@ -59,7 +59,6 @@ GENERIC_KINDS = 10
 """Kinds of pods whose weight the generic ones have: half of a profile where the window holds as many kinds."""
 PODS_OF_EMPTY_WINDOW = 100
 """Number of generic pods for an empty window."""
-LeftoversTask = tuple[tuple[TypicalPod, ...], tuple[GpuType, ...]]
 """Typical pods and the types of the cluster's GPUs."""
 CHECK_INTERVAL_SECONDS = 10.0
 """Interval of the checks whether the workload profile or the policy file changed."""
@@ -161,7 +160,7 @@ class LiveProfile(PodWindow):
         self.leftovers: LeftoverArrays | None = None
         self.made_at = time.time()
 
-    async def make(self, types: tuple[GpuType, ...], *, leftovers: bool) -> bool:
+    async def make(self, *, leftovers: bool) -> bool:
         """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.
 
         If that process fails, for example for lack of memory, the previous one stays until enough pods are new again.
@@ -173,18 +172,13 @@ class LiveProfile(PodWindow):
             return False
         # The tables take about a second, for which the event loop must not be blocked.
         try:
-            tables = await ask_process(_leftovers, (pods, types)) if leftovers else None
+            tables = await ask_process(leftover_arrays, pods) if leftovers else None
         except SteersmanError as error:
             profile_log.error("the workload profile could not be rebuilt; the previous one stays", error=str(error))
             return False
         self.pods, self.leftovers, self.made_at = pods, tables, time.time()
         profile_log.info("workload profile rebuilt", typical_pods=len(pods), of=len(self))
         return True
-
-
-def _leftovers(task: LeftoversTask) -> LeftoverArrays:
-    pods, types = task
-    return leftover_arrays(pods, profile_arrays(pods, types))
 
 
 class LiveSpreadSelectors:
@@ -350,7 +344,7 @@ class PolicyManager:
 
     async def _rebuild_profile(self, state: ClusterState) -> bool:
         needs_leftovers = any(derives_tables(policy) for policy in (self.policy, self.deciding))
-        has_changed = await self.profile.make(state.gpu_types, leftovers=needs_leftovers)
+        has_changed = await self.profile.make(leftovers=needs_leftovers)
         return has_changed and self.deciding.prepared is None
 
     async def keep(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from steersman.core.backoff import Backoff
 from steersman.core.early_signals import SIGNALS
+from steersman.core.event_loop import Backoff
 from steersman.kubernetes.client import MISSING, ApiError, Client, UnreachableError, is_transient
 
 T = TypeVar("T")

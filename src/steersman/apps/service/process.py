@@ -31,10 +31,8 @@ from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy, derives_tables
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import read_configuration
-from steersman.prometheus.metrics import TelemetryMetrics
-from steersman.prometheus.node_names import Addresses, addresses_of
 from steersman.workloads.profile import typical_pods
 
 log = structlog.get_logger("service")

@@ -14,8 +14,6 @@ PORT = 8100
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """What is measured, and where it is served."""
-
     targets: Annotated[
         list[str],
         option(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class Sort(enum.StrEnum):
-    """Sort key of the nodes."""
-
     NAME = "name"
     CPU = "cpu"
     MEMORY = "memory"
@@ -31,8 +29,6 @@ class Sort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Which nodes are shown, and how."""
-
     once: Annotated[bool, option("Print the table once as plain text, and exit.", "--once")] = False
     sort: Annotated[Sort, option("Sort nodes by name, or by requested share of a resource, highest first.")] = Sort.NAME
     pattern: Annotated[
@@ -84,7 +80,6 @@ def _print_once(target: ClusterTarget, options: ViewOptions, output_format: Tabl
 
 
 def _watch(target: ClusterTarget, options: ViewOptions) -> None:
-    """Show the live view until the user quits."""
     from steersman.apps.top import TopApp
     from steersman.kubernetes.client import Client
 

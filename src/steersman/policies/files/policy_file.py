@@ -18,10 +18,9 @@ from safetensors.numpy import save
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.orders.order import AGE, Order
-from steersman.orders.order_file import CARD as ORDER_CARD
-from steersman.orders.order_file import POLICY_CARD as CARD
-from steersman.orders.order_file import PolicyOrder
-from steersman.orders.registry import from_policy_order, to_policy_order
+from steersman.orders.registry import CARD as ORDER_CARD
+from steersman.orders.registry import POLICY_CARD as CARD
+from steersman.orders.registry import PolicyOrder, from_policy_order, to_policy_order
 from steersman.policies.base import Policy, renamed, with_own_order, with_profile
 from steersman.policies.embedded_profile import ProfileCard, embed_profile, is_profile_tensor, open_prepared, split
 from steersman.policies.features import POD_KINDS, VIEWS, View
@@ -71,7 +70,7 @@ class ComparedOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         nodes: number of nodes.
-        shapes: digest of the nodes by shape and count, see `workloads.shapes`.
+        shapes: digest of the nodes by shape and count, see `workloads.profile`.
         draws: number of draws of every candidate.
     """
 
@@ -101,7 +100,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         made_by: version of steersman.
         profile: the profile in the file, if there is one; `mix` in JSON.
         compared_on: where it was compared with every rule, if it was.
-        order, order_weights: who goes next among pods that wait, see `orders.order_file.PolicyOrder`.
+        order, order_weights: who goes next among pods that wait, see `orders.registry.PolicyOrder`.
     """
 
     schema: int = SCHEMA

@@ -33,8 +33,8 @@ from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import draws_of
 from steersman.simulation.selection.stock_search import SearchOptions
 from steersman.version import __version__
-from steersman.workloads.gpu_warnings import no_devices
-from steersman.workloads.shapes import node_shapes, shapes_digest
+from steersman.workloads.profile import node_shapes, shapes_digest
+from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 
 FIRST_HELD_OUT = 2_100_000_000

@@ -13,7 +13,7 @@ from tests.support.dashboard import TOKEN
 
 from steersman.apps.dashboard.server import CODE_SECONDS, HEADERS, OneTimeCode, application
 from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
-from steersman.cli.commands.browser import dashboard
+from steersman.cli.commands import dashboard
 
 LOGIN = f"Authorization: Bearer {TOKEN}\r\n"
 SEND = Callable[[bytes], Awaitable["Response"]]

@@ -18,12 +18,17 @@ from steersman.apps.dashboard.simulation import sources
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.simulation.sources import RecordingRun
-from steersman.apps.dashboard.workload import WorkloadScreen, bindings_document, chosen_rows, deployments_document
-from steersman.cli.commands.browser.sources import screens_of
+from steersman.apps.dashboard.workload import (
+    WorkloadScreen,
+    bindings_document,
+    chosen_rows,
+    deployments_document,
+)
+from steersman.cli.commands.dashboard import screens_of
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
+from steersman.workloads.experiments import clearings, read_bindings
 from steersman.workloads.generators.deployments import DELETE, Row, write_rows
-from steersman.workloads.recorded_bindings import clearings, read_bindings
 
 WEB, DB = Row("web", 3, "500m", "1", "1Gi", "2Gi"), Row("db", 2, "2", "2", "4Gi", "4Gi")
 GONE = replace(WEB, action=DELETE), replace(DB, action=DELETE)

@@ -22,7 +22,7 @@ from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, FreeResources, free_of, set_free

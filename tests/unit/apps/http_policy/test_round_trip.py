@@ -15,7 +15,7 @@ from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "how-to" / "score-server.md"

@@ -22,7 +22,7 @@ from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.registry import resolve
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 register_http_policies()
 

@@ -42,7 +42,7 @@ from steersman.apps.scheduler.agent_link import (
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentScorer, AgentSettings, agent_policy
 from steersman.cli.options.live_learning import LiveLearning, live_plan_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError

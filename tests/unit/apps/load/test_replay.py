@@ -16,8 +16,7 @@ from steersman.apps.load import commands, run_state
 from steersman.apps.load.commands import RunTarget
 from steersman.apps.load.replay import CONCURRENCY, ReplaySpeed, ReplayStats, placed, scheduled_pods
 from steersman.apps.load.run_state import RUN, pod_object
-from steersman.cluster.gpu_resources import SHARED_GPUS
-from steersman.cluster.model import Constraints, Pod, PodClass, Requests
+from steersman.cluster.model import SHARED_GPUS, Constraints, Pod, PodClass, Requests
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import Client

@@ -34,12 +34,11 @@ from steersman.apps.local_cluster.nodes import (
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.cli.main import main
 from steersman.cli.output.display import Progress
-from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import GPU_MILLI, Node, Taint
+from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, SHARED_GPUS, Node, Taint
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Listed, UnreachableError
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.topology import RACK, ZONE, Hierarchy
 
 Capture = pytest.CaptureFixture[str]

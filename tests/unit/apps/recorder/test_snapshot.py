@@ -21,7 +21,7 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests, Requirement
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
-from steersman.orders.run_times import recurring_owner
+from steersman.orders.order import recurring_owner
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload
 

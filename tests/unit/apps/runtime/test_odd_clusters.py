@@ -30,7 +30,7 @@ from steersman.apps.runtime.listing import (
 from steersman.cli.commands.schedule.shadow import follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client

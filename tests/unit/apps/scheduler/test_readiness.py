@@ -7,7 +7,6 @@ import hashlib
 import shutil
 import socket
 from collections.abc import Awaitable, Callable
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from steersman.apps.scheduler.process import (
 )
 from steersman.apps.service.process import Service
 from steersman.kubernetes.client import Client
+from steersman.policies.registry import policy_path
 
 Get = Callable[[str], Awaitable[tuple[int, str]]]
 
@@ -39,7 +39,7 @@ Get = Callable[[str], Awaitable[tuple[int, str]]]
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     file = tmp_path / "mine.safetensors"
-    with as_file(files("steersman") / "data" / "steersman.safetensors") as shipped:
+    with policy_path("rules") as shipped:
         shutil.copy(shipped, file)
     return file
 

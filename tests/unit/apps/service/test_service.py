@@ -51,7 +51,7 @@ from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.profile import typical_pods
 
 Object = dict[str, Any]

@@ -22,8 +22,8 @@ from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH, UNFI
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
-from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.recorded import live_account
+from steersman.workloads.warnings import gpu_warnings
 
 BINDINGS_KEPT = 2000
 """Bindings that latency by node is of."""

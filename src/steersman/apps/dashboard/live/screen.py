@@ -33,9 +33,8 @@ from steersman.cluster.state import device_indices
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import KubeConfig
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import FEATURES, Configuration
-from steersman.prometheus.node_names import addresses_of
 
 HEARTBEAT_SECONDS = 10.0
 SLOW_SECONDS = 30.0

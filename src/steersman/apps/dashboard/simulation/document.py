@@ -14,8 +14,8 @@ import numpy.typing as npt
 from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
 from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
-from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.profile import TypicalPod, typical_pods
+from steersman.workloads.warnings import gpu_warnings
 from steersman.workloads.workload import Workload
 
 OUTCOMES = ("bound", "failed", "waiting", "finished")

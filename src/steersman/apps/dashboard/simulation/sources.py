@@ -22,14 +22,8 @@ from steersman.objectives.fragmentation import CAUSES
 from steersman.policies.base import Policy
 from steersman.policies.registry import resolve
 from steersman.simulation.result import Placements, RunResult, Timeline
+from steersman.workloads.experiments import RecordedBinding, clearings, parse_bindings, recorded_class, recorded_nodes
 from steersman.workloads.profile import TypicalPod
-from steersman.workloads.recorded_bindings import (
-    RecordedBinding,
-    clearings,
-    parse_bindings,
-    recorded_class,
-    recorded_nodes,
-)
 from steersman.workloads.workload import Workload
 
 DEVICES = re.compile(r"[0-9]{1,2}(-[0-9]{1,2})*")

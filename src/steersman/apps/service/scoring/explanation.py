@@ -14,8 +14,7 @@ from steersman.apps.service.scoring.node_scorer import InvalidRequestError, Node
 from steersman.apps.service.scoring.unknown_pods import TimeBudget, UnusualPodError
 from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from steersman.apps.service.scoring.node_scorer import NodeScorer
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import NO_OWNER_PODS
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import NO_OWNER_PODS, PodQuery
 from steersman.cluster.provisional import (
     complexity,
     count_selected,

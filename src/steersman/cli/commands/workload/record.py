@@ -12,10 +12,11 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, say, status_if_slow
 from steersman.cli.output.logs import say_warnings
 from steersman.core.errors import UsageError
+from steersman.workloads.files import check_writable
+from steersman.workloads.workload import Workload, workload_name
 
 if TYPE_CHECKING:
     from steersman.kubernetes.client import Client
-    from steersman.workloads.workload import Workload
 
 MAX_RECORDED_BYTES = 4 << 30
 
@@ -114,8 +115,6 @@ def snapshot(
 
     from steersman.apps.recorder import snapshot as taking
     from steersman.apps.recorder.snapshot import anonymised
-    from steersman.workloads.files import check_writable
-    from steersman.workloads.workload import workload_name
 
     if taking.is_file(output):
         check_writable("--output", output)
