@@ -22,7 +22,7 @@ from steersman.simulation.arrivals import resample
 from steersman.simulation.run import Simulator
 from steersman.training.search import fit as fitting
 from steersman.training.search.fit import FITTED, FitOptions, fit
-from steersman.workloads.formats.base import convert
+from steersman.workloads.formats.registry import convert
 from steersman.workloads.generators.clusters import random_cluster
 
 
