@@ -346,8 +346,7 @@ def connect(
         UsageError: a name and a file are given.
         SteersmanError: there is no such cluster.
     """
-    from steersman.apps.load.live_cluster import LiveCluster
-    from steersman.apps.load.target import find_target
+    from steersman.apps.load.live_cluster import LiveCluster, find_target
 
     return LiveCluster(find_target(None if kubeconfig is None else Path(kubeconfig), context, name))
 

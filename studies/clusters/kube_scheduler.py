@@ -1,4 +1,4 @@
-"""The best configuration of kube-scheduler, found for each cluster, beside its default and the shipped policy.
+"""The best configuration of kube-scheduler, found for each cluster, beside its default and `steersman`.
 
 The clusters and the draws are those of `any_cluster`, and lists of openb beside them. A configuration that the search
 does not show to be better on draws of its own is not taken: the default stays.

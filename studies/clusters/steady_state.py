@@ -115,7 +115,7 @@ def section(result: Json) -> str:
             "protocol `timed`: Poisson arrivals at a load, and pods that fit nowhere wait. Pods that run at the start "
             "do not count. `steersman` chooses a rule or a blend by simulations of the same load, and fits weights to "
             f"it, which were kept {kept} times; `rules` is the choice among rules. The wait relative to `fgd` is the "
-            "geometric mean over clusters, with a minute added to both waits and 95 % intervals. A cluster counts as worse if "
+            "geometric mean over clusters, with a minute added to both waits and 95 % intervals. A cluster is worse if "
             "its wait is more than 5 % above the best of "
             f"{', '.join(f'`{name}`' for name in result['rules'])} on the same arrivals.",
             "",

@@ -25,7 +25,8 @@ from steersman.agents.base import random_rows
 from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
 from steersman.agents.evolution.simulations import excluded_features
-from steersman.agents.networks.score_networks import ScoreNetwork, build, export, sizes_of
+from steersman.agents.networks.score_networks import ScoreNetwork, build, export
+from steersman.agents.networks.spec import sizes_of
 from steersman.envs.inflation.episodes import InflationVectorEnv
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.features import GPU, POD_KINDS

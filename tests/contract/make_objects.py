@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from tests.contract.cases import FOLDER, Json, member_policy, open_as_said, policy_files, told
+from tests.contract.cases import FOLDER, Json, open_as_said, policy_files, told
 from tests.contract.make import POLICIES, WORKLOADS, pack
 from tests.contract.objects import FILE, ask
 
@@ -21,6 +21,7 @@ from steersman.cluster.objects.decoding import OWNER_KEY, node_from_object, pod_
 from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.core.errors import InputError
 from steersman.policies.files.policy_file import prepare_policy, write_policy
+from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path
 from steersman.workloads.formats.openb import embedded
 
@@ -165,8 +166,7 @@ def write_vendors() -> None:
     workload = replace(workload, pods=tuple(named(pod, i) for i, pod in enumerate(workload.pods)))
     with policy_path("steersman") as shipped, TemporaryDirectory() as folder:
         file = Path(folder, "policy.safetensors")
-        write_policy(file, *member_policy(shipped, "general"))
-        write_policy(file, *prepare_policy(file, workload))
+        write_policy(file, *prepare_policy(shipped, workload, blends()[0]))
         pack(FOLDER / f"{VENDORS}.safetensors.gz", file.read_bytes())
 
 

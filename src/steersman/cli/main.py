@@ -19,9 +19,8 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
-from steersman.cli.commands.browser.dashboard import dashboard
-from steersman.cli.commands.browser.workbench import workbench
 from steersman.cli.commands.cluster.command import app as cluster
+from steersman.cli.commands.dashboard import dashboard
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.doctor import doctor
 from steersman.cli.commands.evaluate import evaluate
@@ -31,17 +30,15 @@ from steersman.cli.commands.probe import probe
 from steersman.cli.commands.schedule.command import schedule
 from steersman.cli.commands.serve import serve
 from steersman.cli.commands.simulate import simulate
-from steersman.cli.commands.terminal.aliases import aliases
-from steersman.cli.commands.terminal.completion import COMPLETE, completion
-from steersman.cli.commands.terminal.docs import docs
+from steersman.cli.commands.terminal import COMPLETE, aliases, completion, docs
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
 from steersman.cli.commands.wait import wait
+from steersman.cli.commands.workbench import workbench
 from steersman.cli.commands.workload.files import app as workload
-from steersman.cli.help_levels import HelpLevels
-from steersman.cli.options.common import ManyValues
-from steersman.cli.options.resuming import ResumableCommand
+from steersman.cli.options.common import HelpLevels, ManyValues
+from steersman.cli.options.results import ResumableCommand
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
 from steersman.core.extras import missing_extra

@@ -14,7 +14,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_program(number: int, _frame: object) -> None:
-    """Handle a signal: end the program with the exit status that shells give it."""
     try:
         os.write(2, b"interrupted\n")
     finally:  # standard error may be closed

@@ -29,9 +29,6 @@ def unknown_name(what: str, name: str, known: Iterable[str], *others: str) -> Us
     """Return the error of an unknown name: with the known name that it resembles, else with all known ones.
 
     Args:
-        what: what has the name, e.g. `policy`.
-        name: the unknown name.
-        known: the known names.
         *others: what else is accepted.
     """
     names = list(known)

@@ -46,11 +46,6 @@ def import_object(kind: str, spec: str) -> Any:
 
     Args:
         kind: what it is to a user, such as `policy`.
-        spec: module and name.
-
-    Raises:
-        UsageError: it has another form, or there is no such module or name in it.
-        SteersmanError: the module raises an error of its own.
     """
     module_name, _, attribute = spec.partition(":")
     if not module_name.startswith("steersman.") and os.getcwd() not in sys.path:
@@ -98,11 +93,7 @@ class Registry(Generic[T]):
         self._loaded: dict[str, T | SteersmanError] = {}
 
     def register(self, value: T | type[T], name: str = "") -> None:
-        """Register an object for this process, as an entry point of the group registers it for every process.
-
-        Raises:
-            UsageError: it is of another type.
-        """
+        """Register an object for this process, as an entry point of the group registers it for every process."""
         self._registered[name or value.name] = self._checked(value, f"{self.kind} {value!r}")  # type: ignore[union-attr]
 
     def names(self) -> tuple[str, ...]:
@@ -130,12 +121,7 @@ class Registry(Generic[T]):
         return value
 
     def find(self, name: str) -> T:
-        """Return the object of a name, or of `module:NAME` if that is among `others`.
-
-        Raises:
-            UsageError: there is none.
-            SteersmanError: it cannot be loaded.
-        """
+        """Return the object of a name, or of `module:NAME` if that is among `others`."""
         value = self.get(name)
         if value is not None:
             return value

@@ -26,11 +26,7 @@ class StoredCommand:
         """Write the command into the folder that it opens, unless one of its words holds a secret.
 
         Args:
-            folder: of what the command begins.
             further: words that replace earlier ones of the same options.
-
-        Raises:
-            InputError: the file cannot be written.
         """
         words = [*self.words, *further]
         if any(redact_url(each) != each for each in words):

@@ -91,22 +91,11 @@ def write_finished(
 
 
 def check_finished(folder: Path) -> None:
-    """Check that there are finished runs in a folder of results. Raises UsageError: there are none."""
     if not (folder / FINISHED).exists():
         raise UsageError(f"--resume: there is no {folder / FINISHED} to continue from; leave out --resume to start")
 
 
 def read_finished(folder: Path, description: Description) -> dict[int, RunResult]:
-    """Return the runs that `write_finished` wrote.
-
-    Args:
-        folder: of the results.
-        description: of the experiments to continue.
-
-    Raises:
-        UsageError: there is no such file, or it is of other experiments; the message names what differs.
-        InputError: the file is damaged.
-    """
     # First the description alone: another version may have other fields of runs.
     _check_same(folder / FINISHED, _read(folder, tuple[Description, msgspec.Raw, MadeFiles])[0], description)
     return _read(folder, _Content).runs

@@ -13,7 +13,7 @@ comment.
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -41,6 +41,7 @@ MEANINGS = {
 """Terms, and what they are. FGD's score, the last feature of the view, has the name of the heuristic."""
 
 Terms = dict[str, float]
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def terms_of(policy: LinearPolicy) -> list[Terms]:
@@ -96,7 +97,7 @@ def open_formula(spec: str) -> LinearPolicy:
     if len(content) > MOST_BYTES:
         raise InputError(path, "", "", f"is larger than {MOST_BYTES} bytes; expected a formula")
     try:
-        lines = content.decode("utf-8").splitlines()
+        lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise InputError(path, "", "", "is not UTF-8 text; expected a formula") from None
     if not lines or lines[0].strip() != HEADER:
@@ -145,17 +146,12 @@ def _kinds() -> str:
 
 
 def _read_term(path: Path, where: str, text: str) -> tuple[str, float]:
-    number, _, name = text.partition(" ")
-    name = name.strip()
+    number, name = [*text.split(maxsplit=1), ""][:2]
     if name not in MEANINGS:
         similar = get_close_matches(name, MEANINGS, n=1)
         hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join(MEANINGS)}"
         raise InputError(path, where, name or text, f"is not {'a term' if name else 'a weight and a term'}; {hint}")
-    try:
-        weight = float(number)
-    except ValueError:
-        weight = math.nan
-    if not abs(weight) <= MOST_WEIGHT:
+    if not _NUMBER.fullmatch(number) or abs(weight := float(number)) > MOST_WEIGHT:
         problem = f"{number!r} is not a number from {-MOST_WEIGHT:g} to {MOST_WEIGHT:g}"
         raise InputError(path, where, name, problem)
     return name, weight

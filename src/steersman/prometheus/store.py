@@ -92,8 +92,6 @@ class MetricStore:
         """Store the results of a round of queries for one feature; of several values of a node the newest.
 
         Args:
-            feature: name of the feature.
-            result: values.
             now: monotonic seconds of the evaluation.
         """
         self.version += 1
@@ -132,7 +130,6 @@ class MetricStore:
                 del self._latency[user]
 
     def nodes_with(self, feature: str) -> set[str]:
-        """Return the nodes that have a value of a feature, of latencies for any users."""
         kept = self._latency.values() if feature == LATENCY_FEATURE else (self._values[feature],)
         return {node for values in kept for node in values}
 

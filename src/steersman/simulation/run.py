@@ -161,10 +161,9 @@ class Simulator:
         """
         key = "" if prepared is None else prepared.digest
         if self._learned is None or self._learned[0] != key:
-            models = self._state.gpu_types
-            profile = self.profile_arrays(prepared)
-            leftovers = leftover_arrays(self.profile, profile) if prepared is None else prepared.leftovers_for(models)
-            self._learned = key, learned_arrays(leftovers, profile, self._state.arrays)
+            leftovers = leftover_arrays(self.profile) if prepared is None else prepared.leftovers
+            assert leftovers is not None
+            self._learned = key, learned_arrays(leftovers, self.profile_arrays(prepared), self._state.arrays)
         return self._learned[1]
 
     def profile_arrays(self, prepared: EmbeddedProfile | None) -> ProfileArrays:
@@ -242,7 +241,7 @@ class Simulator:
         portfolio = cast(PortfolioPolicy, policy)
         # The seed is not part of the key: every seed of a run has the same member.
         percent = None if portfolio.limit is None else portfolio.limit.percent
-        key = portfolio.digest, percent, policy.order if protocol == "timed" else AGE, *kind
+        key = portfolio.digest, portfolio.is_fitted, percent, policy.order if protocol == "timed" else AGE, *kind
         if key not in self._members:
             self._members[key] = self.choose(portfolio, SearchOptions(*kind, portfolio.limit))
         return self._members[key]

@@ -18,8 +18,7 @@ from tests.support.kubeconfig import UNREACHABLE
 
 from steersman.cli import completing
 from steersman.cli import main as cli
-from steersman.cli.commands.terminal.aliases import ALIASES
-from steersman.cli.commands.terminal.shells import Shell
+from steersman.cli.commands.terminal import ALIASES, Shell
 from steersman.objectives.registry import OBJECTIVES
 from steersman.orders import order
 from steersman.policies.features import TELEMETRY, VIEWS

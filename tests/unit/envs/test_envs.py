@@ -13,9 +13,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from tests.support.errors import raises
+from tests.support.weights import fgd_weights
 
 import steersman.envs
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.deployments import environment as deployments

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from steersman.apps.scheduler.hints import NO_GROUP, Group
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.queued_pod import NO_GROUP, Group, QueuedPod
 from steersman.cluster.state import ClusterState
 from steersman.orders.group_scores import WaitingGroups
 from steersman.orders.live_order import LiveOrder, cluster_size

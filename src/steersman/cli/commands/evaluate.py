@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.cluster_baseline import KUBE_DEFAULT, cluster_baseline, is_to_be_found
-from steersman.cli.completing import orders, policies
-from steersman.cli.minors import chosen_minor
+from steersman.cli.completing import policies
+from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
+from steersman.cli.options.common import (
+    KubernetesOption,
+    ObjectiveOption,
+    order_option,
+    parse_seeds,
+    policy_option,
+)
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresProtocol,
@@ -28,22 +33,19 @@ from steersman.cli.options.declaring import (
 )
 from steersman.cli.options.generated import GENERATED, GeneratedCluster, environment_of
 from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.orders import check_pods_wait
-from steersman.cli.options.policies import check_policies
-from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.options.results import Results
-from steersman.cli.options.resuming import BEGUN, naming_continuation
+from steersman.cli.options.policies import PolicyServer, check_pods_wait, check_policies
+from steersman.cli.options.results import BEGUN, Results, naming_continuation
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
 from steersman.core.folder_lock import using_folder
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
     from steersman.objectives.registry import WeightedObjectives
-    from steersman.workloads.workload import Workload
 
 DEFAULT_POLICIES = (KUBE_DEFAULT, "fgd", "steersman")
 GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency": (KUBE_DEFAULT, "la")}
@@ -52,23 +54,15 @@ GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    """What is compared, and by what."""
-
     policy: Annotated[
         list[str] | None,
-        option(
-            f"Policies to compare, one or several: {POLICIES_HELP} [default: {' '.join(DEFAULT_POLICIES)}]",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
+        policy_option("Policies to compare, one or several", f" [default: {' '.join(DEFAULT_POLICIES)}]"),
     ] = None
     order: Annotated[
         list[str] | None,
-        option(
-            f"Orders of the pods that wait, with each of which every policy is compared: {ORDERS_HELP} "
-            "[default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
+        order_option(
+            "Orders of the pods that wait, with each of which every policy is compared",
+            " [default: that of the policy, else age]",
         ),
         RequiresProtocol("timed", is_stated=True),
     ] = None
@@ -147,8 +141,7 @@ def evaluate(
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment
     from steersman.evaluation.finished_runs import read_made
-    from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED
+    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, check_output
     from steersman.policies.registry import in_order_by_name, of_minor
 
     objectives = parse_objectives(options.objective or ())
@@ -222,11 +215,7 @@ def experiments_on(
     arrivals: ComparedArrivalOptions,
     objectives: tuple[WeightedObjectives, ...],
 ) -> tuple[list[Experiment], str]:
-    """Return a comparison on workloads for each protocol, and why these, if the data chose them.
-
-    Raises:
-        UsageError: an option is of none of these protocols, or an objective is undefined there.
-    """
+    """Return a comparison on workloads for each protocol, and why these, if the data chose them."""
     from steersman.evaluation.criteria import check_objectives
     from steersman.evaluation.experiment import Experiment
     from steersman.simulation.protocols import ProtocolChoice, choose_protocols

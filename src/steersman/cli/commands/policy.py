@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.commands.fit_scheduler import fit_scheduler
-from steersman.cli.commands.policy_order import join_order
+from steersman.cli.commands.orders import fit_order, join_order
 from steersman.cli.completing import packaged_policies
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import (
@@ -100,7 +99,7 @@ def prepare(options: PrepareOptions, inputs: Inputs) -> None:
     A policy uses the profile of typical pods to plan for pods to come. By default it derives the profile from the
     workload that it runs on; a prepared policy file always uses the embedded one, as the plugin for kube-scheduler
     requires. Of a portfolio (steersman, rules) short simulations with these nodes and pods choose the member that is
-    prepared.
+    prepared; steersman is also fitted, as by policy fit.
 
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
@@ -163,7 +162,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
         _check_output(options.output)
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.cli.compiling import compile_for
+    from steersman.cli.reading import compile_for
     from steersman.core.atomic_files import write_atomically
     from steersman.policies.files.policy_file import write_policy
     from steersman.policies.formula import formula_text
@@ -246,7 +245,7 @@ def undo(
 
     **Example**: steersman policy undo learned
     """
-    from steersman.apps.learner.exchange import undo as put_back
+    from steersman.apps.learner.follower import undo as put_back
 
     say(f"{folder}: {put_back(folder)} is the policy in use again")
 

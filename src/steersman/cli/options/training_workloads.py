@@ -23,12 +23,7 @@ def full_name(name: str) -> str:
 
 
 def read_workloads(names: list[str], nodes: Path | None, running: RunningPods, warn: Warnings) -> tuple[Workload, ...]:
-    """Return packaged workloads by name, or those in files, which hold nodes or are used with `nodes`.
-
-    Raises:
-        UsageError: there is no workload of that name.
-        InputError: a file is invalid.
-    """
+    """Return packaged workloads by name, or those in files, which hold nodes or are used with `nodes`."""
     from steersman.workloads.formats.openb import embedded, known_names
 
     result = []

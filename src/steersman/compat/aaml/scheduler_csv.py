@@ -49,9 +49,6 @@ def read_transitions(file: Path) -> Recording:
 
     Rewards are the recorded ones. A transition ends an episode where `done` is 1, and where the cluster was cleared.
     The last row is left out unless it is done: nothing followed it.
-
-    Raises:
-        InputError: the file is malformed, a pod does not fit on its node, or the usage contradicts the pods.
     """
     rows = read_bindings(file)
     cores = NODE_CPU * len(rows[0].usage)

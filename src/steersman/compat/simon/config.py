@@ -41,7 +41,6 @@ class ClusterConfig(ExperimentCluster):
     """A cluster and what to do with its workload.
 
     Attributes:
-        name: `metadata.name`.
         folder: the nodes and pods, as a path that exists.
         apps: further folders or files of pods, in order.
     """
@@ -83,11 +82,6 @@ class ClusterConfig(ExperimentCluster):
 def read_pair(
     cluster_config: str | Path, scheduler_config: str | Path | None
 ) -> tuple[ClusterConfig, SchedulerConfig | None]:
-    """Read the files of an experiment, of which the second may be missing.
-
-    Raises:
-        InputError: see `read_cluster_config` and `read_scheduler_config`.
-    """
     scheduler = None if scheduler_config is None else read_scheduler_config(scheduler_config)
     return read_cluster_config(cluster_config), scheduler
 
@@ -96,9 +90,6 @@ def read_cluster_config(path: str | Path) -> ClusterConfig:
     """Read a `simon/v1alpha1 Config`.
 
     Paths in it are resolved beside the file first, then in the current folder, as simon does.
-
-    Raises:
-        InputError: the file is something else, a path does not exist, or a setting is not implemented.
     """
     path = Path(path)
     document = _document(path)

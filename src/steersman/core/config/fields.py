@@ -76,10 +76,7 @@ class ConfigField:
     """A field of a configuration class that has an `Option`.
 
     Attributes:
-        name: as in the class.
         type: int, float, bool, str, or a Literal of texts.
-        default: its default value.
-        option: the option of its annotation.
     """
 
     name: str
@@ -101,12 +98,6 @@ def config_fields(config: type[Any]) -> dict[str, ConfigField]:
 
 
 def check_config(config: Any) -> None:
-    """Check every field of a configuration against its `Option`.
-
-    Raises:
-        UsageError: a value is of another type, out of range, or none of the choices; the message names the option as
-            the command line spells it.
-    """
     for name, field in config_fields(type(config)).items():
         value, valid = getattr(config, name), field.option.valid
         if field.type in KINDS and not is_of_kind(value, field.type):
@@ -125,11 +116,7 @@ def is_of_kind(value: object, kind: type[Any]) -> bool:
 
 
 def checked_arguments(function: Function) -> Function:
-    """Check arguments whose annotation names plain types (`int | None`, `str | Path`) at every call.
-
-    Raises:
-        UsageError: in the call: a value is of another type; the message names the argument.
-    """
+    """Check arguments whose annotation names plain types (`int | None`, `str | Path`) at every call."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -163,12 +150,8 @@ def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -
     """Return a configuration with these values by name.
 
     Args:
-        config: its class.
         settings: the values; those left out have their default.
         label: what it configures, for errors.
-
-    Raises:
-        UsageError: it has no field of such a name, or a value is invalid.
     """
     known = inspect.signature(config).parameters
     for name in settings:
@@ -191,15 +174,7 @@ def options_without_effect(config: Any) -> dict[str, tuple[str, str]]:
 
 
 def check_effects(config: Any, given: Iterable[str]) -> None:
-    """Check that every given option has an effect.
-
-    Args:
-        config: the configuration with all values.
-        given: names of the options that were given.
-
-    Raises:
-        UsageError: one has none; the message names the option that is the reason.
-    """
+    """Check that every given option has an effect."""
     useless = options_without_effect(config)
     for name in given:
         if name in useless:

@@ -175,17 +175,7 @@ def fragments_of(b: FragmentArrays, e: int) -> FragmentArrays:
 
 @inlined_kernel
 def _leftovers(b: LeftoverTables, e: int) -> LeftoverTables:
-    return LeftoverTables(
-        b.by_left[e],
-        b.counts[e],
-        b.order[e],
-        b.start[e],
-        b.pods_per_cpu[e],
-        b.steps[e],
-        b.model[e],
-        b.ratios[e],
-        b.least[e],
-    )
+    return LeftoverTables(b.by_left[e], b.steps[e], b.ratios[e], b.least[e])
 
 
 @inlined_kernel

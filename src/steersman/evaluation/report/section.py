@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, replace
 
 from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report.curves import LinePlots
-from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
-from steersman.evaluation.report.figures import bars, causes_in_short, causes_over_run, grouped_bars, heat_map
+from steersman.evaluation.report.figures import (
+    bars,
+    causes_in_short,
+    causes_over_run,
+    grouped_bars,
+    heat_map,
+    latency_by_node,
+    pods_over_time,
+    success_lines,
+)
 from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.standings import MEAN_WAIT
-from steersman.evaluation.report.style import CAUSE_COLOURS, Figure, Style, styles
-from steersman.evaluation.report.wording import DASH, fixed, interval_text
+from steersman.evaluation.report.style import CAUSE_COLOURS, DASH, Figure, Style, fixed, interval_text, styles
 from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 
@@ -42,12 +49,9 @@ class Plot:
     """A figure and its place in the page.
 
     Attributes:
-        identity: id of its place.
-        figure: drawn in the browser.
         caption: what a reader sees of it in words.
         label: the same for screen readers.
         policy: the only policy in it; empty if it shows all.
-        style: of this policy.
     """
 
     identity: str
@@ -63,7 +67,6 @@ class PlotGroup:
     """A titled group of plots.
 
     Attributes:
-        text: what they are about.
         plots: side by side; a block without any is left out.
         grid: CSS class of their arrangement.
         small: plots of one policy each, below.
@@ -83,7 +86,6 @@ class PlotGroup:
 
     @property
     def shown(self) -> list[Plot]:
-        """Return the plots that there are."""
         return [plot for plot in self.plots if plot is not None]
 
 
@@ -97,8 +99,6 @@ class Section:
     """The section of a workload in one protocol.
 
     Args:
-        headline: of all runs of the protocol.
-        workload: which one.
         runs: of this workload and protocol; the first of a policy has its final nodes.
         number: of the section in the report, from 0.
     """
@@ -139,7 +139,6 @@ class Section:
         yield self._use()
 
     def plots(self) -> Iterator[Plot]:
-        """Return all plots that there are."""
         for block in self.blocks:
             yield from block.shown
             yield from block.small
@@ -178,7 +177,6 @@ class Section:
         return PlotGroup("Objectives", "What the policies are compared by.", plots)
 
     def _differences(self, name: str, criterion: Criterion) -> Plot | None:
-        """Return the differences from the baseline with their intervals; bars from 0 of values would look alike."""
         baseline = self.headline.baseline
         values = self.headline.differences(self.workload, criterion.metric)
         title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"

@@ -28,8 +28,7 @@ from steersman.kubernetes.cache.pod_decoder import PodDecoder
 from steersman.kubernetes.cache.reservations import Reservations
 from steersman.kubernetes.cache.store import PodStore
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.namespaces import Namespaces
-from steersman.kubernetes.selectors import Selectors, as_written
+from steersman.kubernetes.selectors import Namespaces, Selectors, as_written
 from steersman.kubernetes.watch import EventType, Reflector
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
@@ -160,7 +159,8 @@ class ClusterCache(PodStore):
     def _settle(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw, *, new: bool) -> None:
         """Apply the API's version of a known pod."""
         node, deleting = head.node, head.metadata.deletion_timestamp is not None
-        pod.version = head.metadata.resource_version
+        pod.version, condition = head.metadata.resource_version, head.scheduled_condition
+        pod.refusal = condition.message or "" if condition.reason == UNSCHEDULABLE else ""
         if pod.started is None and head.status.start_time:
             pod.started = unix_seconds(head.status.start_time)
         changed = new or deleting != pod.deleting

@@ -19,7 +19,7 @@ from steersman.cluster.model import PLUGIN_GPUS
 from steersman.cluster.objects.api.claims import Device, DeviceClass, ResourceClaim, ResourceSlice
 from steersman.cluster.objects.device_offers import DeviceId, DeviceOffers, device_offers
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.optional_watch import NeededReflector
+from steersman.kubernetes.watch import NeededReflector
 
 CLAIMS_PATH = "/apis/resource.k8s.io/v1/resourceclaims"
 CLASSES_PATH = "/apis/resource.k8s.io/v1/deviceclasses"

@@ -19,7 +19,7 @@ from steersman.cluster.volumes.claims import pod_claims
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.device_claims import DeviceClaims
-from steersman.kubernetes.namespaces import Namespaces
+from steersman.kubernetes.selectors import Namespaces
 
 log = structlog.get_logger("cache")
 

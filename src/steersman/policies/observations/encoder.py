@@ -23,7 +23,7 @@ class ObservationEncoder:
     """Encode the observations of one cluster; features of unchanged nodes are reused.
 
     Used by simulated runs (`simulation.observations`), by the live scheduler and the service
-    (`policies.observations.live`) and for recordings (`apps.recorder.observation`).
+    (`policies.observations.live`) and for recordings (`apps.recorder.transitions`).
 
     The caller keeps `context` up to date, and writes slots of changed nodes to `log` [L], its length to `logged`.
     The summary is taken over eligible nodes, [N], see `cluster.constraints.node.eligible_nodes`.

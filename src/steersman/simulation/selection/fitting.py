@@ -155,7 +155,7 @@ def parts(workload: Workload) -> list[Workload]:
     order = sorted(range(count), key=shapes.__getitem__)
     standing = set(workload.standing())
     recorded = workload.recorded or (None,) * len(workload.pods)
-    unit_of = [pod.gang or i for i, pod in enumerate(workload.pods)]
+    unit_of = [(pod.namespace, pod.gang) if pod.gang else i for i, pod in enumerate(workload.pods)]
     units = list(dict.fromkeys(unit for i, unit in enumerate(unit_of) if i not in standing))
     result = []
     for _ in range(PARTS):

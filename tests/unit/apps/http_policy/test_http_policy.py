@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.servers.score_servers import answering, names_of, steersman_server
 
-from steersman.apps.http_policy import client
-from steersman.apps.http_policy.client import ScoreServerError, blocking_client
-from steersman.apps.http_policy.policy import server_url
-from steersman.apps.http_policy.request_encoder import RequestEncoder
+from steersman.apps.http_policy import policy as client
+from steersman.apps.http_policy.policy import RequestEncoder, ScoreServerError, blocking_client, server_url
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests

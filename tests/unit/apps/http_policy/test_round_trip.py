@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.servers.score_servers import steersman_server
 
-from steersman.apps.http_policy.client import blocking_client
+from steersman.apps.http_policy.policy import blocking_client
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.evaluation.experiment import Experiment, run_experiment

@@ -27,9 +27,8 @@ from steersman.agents.base import Agent
 from steersman.agents.dqn import DQN
 from steersman.agents.registry import find_algorithm
 from steersman.apps.learner import agent_process
-from steersman.apps.learner.agent_env import LiveEnv
-from steersman.apps.learner.agent_process import run_agent
-from steersman.apps.learner.others import OtherSchedulers
+from steersman.apps.learner.agent_process import OtherSchedulers, run_agent
+from steersman.apps.learner.environment import LiveEnv
 from steersman.apps.learner.plan import AgentOptions, LivePlan, build_agent, init_run, live_plan
 from steersman.apps.scheduler.agent_link import (
     ABSENT,

@@ -13,8 +13,8 @@ from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on
 from tests.unit.cluster.constraints import test_inter_pod
 
 from steersman.apps.recorder import snapshot
-from steersman.apps.recorder.anonymization import anonymised
-from steersman.apps.runtime.decoding import (
+from steersman.apps.recorder.snapshot import anonymised
+from steersman.apps.runtime.listing import (
     read_nodes,
 )
 from steersman.cluster.model import Node, Pod, PodClass, Requests, Requirement

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
+from tests.support.weights import fgd_weights
 
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tests.support.errors import raises
 
-from steersman.agents.networks.score_networks import build, export, sizes_of
-from steersman.agents.networks.spec import FeatureCounts
+from steersman.agents.networks.score_networks import build, export
+from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.networks.tensors import as_tensors
 from steersman.core.errors import SteersmanError
 from steersman.envs.environment import SchedulingEnv

@@ -55,10 +55,6 @@ class SeenBinding:
 class ClusterWatch(Listener):
     """State of a live cluster for the page.
 
-    Args:
-        client: connection to the cluster.
-        clock: Unix time.
-
     Attributes:
         cache: nodes and pods.
         waiting: pods without a node.

@@ -112,13 +112,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
 def replay_of(
     workload: Workload, results: Sequence[RunResult | RecordedRun], profile: Sequence[TypicalPod] | None = None
 ) -> Replay:
-    """Return the document of runs with recorded placements on one workload.
-
-    Args:
-        workload: nodes and pods.
-        results: the runs.
-        profile: the typical pods; None: those of the workload.
-    """
+    """Return the document of runs with recorded placements on one workload."""
     nodes, pods = workload.nodes, workload.pods
     names = pod_names(workload)
     first = results[0]

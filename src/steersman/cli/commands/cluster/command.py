@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, require
 from steersman.cli.commands.cluster.kwok import app as kwok_app
-from steersman.cli.commands.cluster.nodes import NodeCreationOptions
+from steersman.cli.commands.cluster.nodes import (
+    DEFAULT_NAME,
+    CreateYes,
+    ExistingCluster,
+    Name,
+    NodeCreationOptions,
+    ask,
+    stopped_servers,
+)
 from steersman.cli.commands.cluster.nodes import app as nodes_app
-from steersman.cli.commands.cluster.records import DEFAULT_NAME, CreateYes, ExistingCluster, Name, ask, stopped_servers
 from steersman.cli.options.common import TableOrJson, TableOrJsonOption, need_subcommand, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, say, status_if_slow
+from steersman.cluster.model import Node
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
-    from steersman.apps.local_cluster.record import ClusterRecord
     from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
-    from steersman.cluster.model import Node
 
 DEFAULT_COUNT = 10
 
@@ -38,8 +45,6 @@ STATUS_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """The cluster that `cluster up` starts."""
-
     name: Name = DEFAULT_NAME
     count: Annotated[
         int | None, option("Number of equal nodes to create. [default: 10]", min=0), Excludes("nodes_from")
@@ -108,14 +113,9 @@ def up(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster
 
 
 def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster) -> None:
-    """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it.
-
-    Raises:
-        SteersmanError: options contradict each other, or something does not start.
-    """
+    """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it."""
     from steersman.apps.local_cluster import cluster
     from steersman.apps.local_cluster.nodes import label_zones
-    from steersman.apps.local_cluster.record import check_name
     from steersman.apps.local_cluster.telemetry import processes
 
     name = options.name
@@ -157,8 +157,6 @@ def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
     """
     import os
 
-    from steersman.apps.local_cluster.record import check_name, require
-
     record = require(check_name(name))
     program = _kubectl(record)
     if program is None:
@@ -172,7 +170,6 @@ def _kubectl(record: ClusterRecord) -> str | None:
     import shutil
 
     from steersman.apps.local_cluster.control_plane import build
-    from steersman.apps.local_cluster.record import ClusterBackend
 
     if record.way is ClusterBackend.BINARIES:
         return str(build.programs(lambda *_: None, say, record.minor) / "kubectl")
@@ -185,8 +182,6 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
 
     The exit status is 1 if a part of the control plane is not running.
     """
-    from steersman.apps.local_cluster.record import check_name, command, require
-
     record = require(check_name(name))
     facts = {"name": name, "backend": _backend(record)} | ask(record, _status, STATUS_SECONDS)
     facts |= {"kubeconfig": record.kubeconfig, **_telemetry_facts(name), "kubectl": _kubectl(record)}
@@ -215,7 +210,6 @@ def clean(
     If a Deployment, StatefulSet, Job or another controller would recreate pods, nothing is deleted without --owners.
     """
     from steersman.apps.local_cluster import cleaning
-    from steersman.apps.local_cluster.record import ClusterBackend, check_name, require
 
     record = require(check_name(name))
     if record.way is ClusterBackend.KUBECONFIG and not yes:
@@ -232,7 +226,6 @@ def clean(
 def down(name: Name = DEFAULT_NAME) -> None:
     """Stop the cluster and delete its data; from an existing cluster, remove only the nodes that "up" created."""
     from steersman.apps.local_cluster.cluster import take_down
-    from steersman.apps.local_cluster.record import check_name
 
     with status_if_slow(f"stopping cluster {name!r}"):
         stopped = take_down(check_name(name), say)
@@ -242,7 +235,7 @@ def down(name: Name = DEFAULT_NAME) -> None:
 def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: bool) -> list[Node]:
     """Return the nodes to create, the tainted control-plane node first; by default none in an existing cluster."""
     from steersman.apps.local_cluster import nodes
-    from steersman.apps.local_cluster.node_shapes import parse_groups
+    from steersman.apps.local_cluster.nodes import parse_groups
 
     groups, has_shapes = parse_groups(new.node_shape), "node_shape" in given_options(new)
     if options.nodes_from is not None:
@@ -268,7 +261,7 @@ def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: boo
 
 async def _status(client: Any) -> dict[str, Any]:
     from steersman.apps.local_cluster.occupancy import pods_by_phase, ready_nodes
-    from steersman.apps.runtime.server_version import server_version
+    from steersman.apps.runtime.listing import server_version
 
     await _check_ready(client)
     version = await server_version(client)
@@ -312,8 +305,6 @@ async def _check_ready(client: Any) -> None:
 
 
 def _backend(record: ClusterRecord) -> str:
-    from steersman.apps.local_cluster.record import ClusterBackend
-
     if record.way is ClusterBackend.KUBECONFIG:
         return f"existing cluster (context {record.context!r})"
     if record.way is ClusterBackend.CONTAINERS:

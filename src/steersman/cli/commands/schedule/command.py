@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.completing import policies
-from steersman.cli.minors import minor_of_cluster
+from steersman.cli.kube_scheduler import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
     check_new_folder,
@@ -20,27 +19,26 @@ from steersman.cli.options.cluster import (
     say_without_telemetry,
 )
 from steersman.cli.options.common import (
-    POLICIES_HELP,
     LiveOrderOption,
     TableOrJson,
     TelemetryOption,
     UncheckedOption,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
-from steersman.cli.options.orders import check_live_order, split_order
-from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import UsageError
+from steersman.prometheus.configuration import Configuration, read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
-    from steersman.prometheus.configuration import Configuration
 
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
@@ -50,15 +48,8 @@ LEAST_PREDICT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
-    """The policy, and whose pods it places."""
-
     policy: Annotated[
-        str | None,
-        option(
-            f"Policy that places the pods: {POLICIES_HELP} Required unless --learn starts from nothing.",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
+        str | None, policy_option("Policy that places the pods", " Required unless --learn starts from nothing.")
     ] = None
     scheduler_name: Annotated[
         str,
@@ -99,8 +90,6 @@ class ScheduleOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrderOptions:
-    """Who goes next among the pods that wait."""
-
     order: Annotated[LiveOrderOption, Excludes("shadow")] = None
     run_times: Annotated[
         Path | None,
@@ -123,11 +112,7 @@ class OrderOptions:
     ] = None
 
     def split(self, policy: str, *, shadow: bool) -> tuple[str, str]:
-        """Return a policy without its order, and the order, "" if none is given.
-
-        Raises:
-            UsageError: there are two orders, or one with --shadow.
-        """
+        """Return a policy without its order, and the order, "" if none is given."""
         name, order = split_order(policy, self.order)
         if self.order is None and order and shadow:
             raise UsageError(f"--policy {policy}: --shadow orders no pods; leave out +{order}")
@@ -175,7 +160,6 @@ class BindingOptions:
     ] = None
 
     def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:
-        """Return the settings of the scheduler of that name."""
         from steersman.apps.scheduler.process import SchedulerSettings
         from steersman.apps.scheduler.scheduler import SchedulerOptions
 
@@ -245,7 +229,6 @@ def schedule(
     from steersman.orders.live_order import warm_up_order
     from steersman.orders.registry import find_order
     from steersman.policies.registry import is_kube_scheduler, of_minor, resolve
-    from steersman.prometheus.configuration import read_configuration
 
     telemetry = None if options.telemetry is None else read_configuration(options.telemetry)
     resolve(policy)  # before the cluster is asked
@@ -268,7 +251,7 @@ def schedule(
     log_cluster(target)
     if plan is not None and learning.learn is not None:
         from steersman.apps.scheduler.agent_policy import agent_policy
-        from steersman.cli.commands.schedule.learn import agent_process, agent_settings, prepare
+        from steersman.cli.learning import agent_process, agent_settings, prepare
         from steersman.training.run import POLICY
 
         # Without a link: this only compiles what the scheduler will call.
