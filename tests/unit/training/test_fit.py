@@ -22,7 +22,7 @@ from steersman.simulation.selection.fitting import FIRST_SEED as SEARCH
 from steersman.simulation.selection.stock_search import SearchOptions
 from steersman.training.search import fit as fitting
 from steersman.training.search.fit import BASELINES, FIRST_HELD_OUT, Fit, fit
-from steersman.workloads.formats.base import convert
+from steersman.workloads.formats.registry import convert
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
 
