@@ -25,8 +25,6 @@ from steersman.evaluation.report.curves import LearningCurve
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison
 from steersman.evaluation.results import FINISHED, PARTIAL, staged, summary_csv, write_partial
-from steersman.policies.base import Policy
-from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult
 
 KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
@@ -83,7 +81,7 @@ def compare(
         finished = read_finished(results.output, resumable.description)
     elif resumable is not None and made:
         resumable.write(results.output, {})
-    compile_for(names_of(experiments[0].policies), experiments[0].workloads)
+    compile_for([each for each in experiments[0].policies if isinstance(each, str)], experiments[0].workloads)
     try:
         evaluation = evaluate_experiments(
             experiments,
@@ -156,10 +154,6 @@ class RunKeeper:
 def shown(what: str) -> Iterator[OnRun]:
     with Progress(what) as progress:
         yield progress.update
-
-
-def names_of(policies: Sequence[str | Policy | PolicyProtocol]) -> list[str]:
-    return [each for each in policies if isinstance(each, str)]
 
 
 def keep_finished(interruption: InterruptionError, output: Path, resumable: Resumable | None) -> InterruptionError:

@@ -145,8 +145,10 @@ def _private_folder(parent: Path) -> Iterator[Path]:
 def _become(stage: Path, folder: Path) -> bool:
     """Rename a temporary folder; return False if the folder was created meanwhile."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes folders that only their owner may read.
-    stage.chmod(0o777 & ~_umask())
+    # mkdtemp makes folders that only their owner may read. A process's umask can only be read by setting it.
+    mask = os.umask(0)
+    os.umask(mask)
+    stage.chmod(0o777 & ~mask)
     try:
         stage.rename(folder)
     except OSError:
@@ -203,13 +205,6 @@ def _first_missing(folder: Path) -> Path | None:
     while not folder.exists():
         missing, folder = folder, folder.parent
     return missing
-
-
-def _umask() -> int:
-    """Return the process's umask (which can only be read by setting it)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def open_regular_file(path: Path) -> BinaryIO:

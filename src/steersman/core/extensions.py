@@ -111,7 +111,10 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T | None:
         """Return the object of a name, None if there is none. Raises SteersmanError: its package cannot be loaded."""
         if name in self._built_in:
-            return self._find_built_in(name)
+            built_in = self._built_in[name]
+            if isinstance(built_in, str):
+                built_in = self._built_in[name] = import_object(self.kind, built_in)()
+            return built_in
         if name in self._registered:
             return self._registered[name]
         point = self._points().get(name)
@@ -128,12 +131,6 @@ class Registry(Generic[T]):
         if ":" in name and any("module:NAME" in each for each in self.others):
             return self._checked(import_object(self.kind, name), f"{self.kind} {name!r}")
         raise UsageError(f"unknown {self.kind} {name!r}; known are {', '.join((*self.names(), *self.others))}")
-
-    def _find_built_in(self, name: str) -> T:
-        value = self._built_in[name]
-        if isinstance(value, str):
-            value = self._built_in[name] = import_object(self.kind, value)()
-        return value
 
     def _points(self) -> dict[str, EntryPoint]:
         if self.group not in entry_point_groups(tuple(sys.path)):

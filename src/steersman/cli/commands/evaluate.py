@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.completing import policies
-from steersman.cli.fitting import FitGenerations, describe_fit, fit_workload
 from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
@@ -32,6 +31,7 @@ from steersman.cli.options.policies import PolicyServer, check_pods_wait, check_
 from steersman.cli.options.results import BEGUN, Results, naming_continuation
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
+from steersman.cli.reading import FitGenerations, describe_fit, fit_workload
 from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError

@@ -12,7 +12,6 @@ from steersman.cli.commands.export_policy import export
 from steersman.cli.commands.fit_scheduler import fit_scheduler
 from steersman.cli.commands.orders import fit_order, join_order
 from steersman.cli.completing import packaged_policies, workloads
-from steersman.cli.fitting import GENERATIONS_HELP, describe_fit, fit_workload
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import (
     EngineOption,
@@ -30,7 +29,7 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.generated import parse_range
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
-from steersman.cli.reading import check_model_output
+from steersman.cli.reading import GENERATIONS_HELP, check_model_output, describe_fit, fit_workload
 from steersman.core.engines import Engine, use_engine
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.fitting import FitGenerations
 from steersman.cli.kube_scheduler import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
@@ -32,6 +31,7 @@ from steersman.cli.options.live_learning import LiveLearning, check_unused, expl
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
+from steersman.cli.reading import FitGenerations
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.prometheus.configuration import Configuration, read_configuration
@@ -282,7 +282,7 @@ def schedule(
         from steersman.cli.learning import fitting
     if plan is not None and learning.learn is not None:
         from steersman.apps.scheduler.agent_policy import agent_policy
-        from steersman.cli.learning import agent_process, agent_settings, prepare
+        from steersman.cli.learning import Learning, agent_process, agent_settings, prepare
         from steersman.training.run import POLICY
 
         # Without a link: this only compiles what the scheduler will call.
@@ -300,7 +300,7 @@ def schedule(
     with ExitStack() as stack:
         agent = None
         if plan is not None:
-            agent = stack.enter_context(agent_process(plan, live_run, target.config, telemetry, logs))
+            agent = stack.enter_context(agent_process(Learning(plan, live_run, target.config, telemetry, logs)))
         if options.fit is not None:
             stack.enter_context(fitting(options.fit, options.fit_generations, target.config, logs))
         settings = binding.settings(
