@@ -33,12 +33,7 @@ KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class ReportNotes:
-    """What a report says beside the outcome.
-
-    Attributes:
-        reason: why these protocols, if the data chose them.
-        kept: files that are put beside the results.
-    """
+    """What a report says beside the outcome."""
 
     command: str
     reason: str = ""
@@ -108,11 +103,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Resumable:
-    """What `--resume` continues by.
-
-    Attributes:
-        made: files that it made before.
-    """
+    """What `--resume` continues by."""
 
     description: Description
     command: StoredCommand
@@ -128,11 +119,7 @@ class Resumable:
 
 
 class RunKeeper:
-    """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed.
-
-    Args:
-        resumable: what is written, but for the runs.
-    """
+    """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed."""
 
     def __init__(self, output: Path, resumable: Resumable, clock: Callable[[], float] = time.monotonic) -> None:
         self._output, self._resumable, self._clock = output, resumable, clock
@@ -157,11 +144,7 @@ def shown(what: str) -> Iterator[OnRun]:
 
 
 def keep_finished(interruption: InterruptionError, output: Path, resumable: Resumable | None) -> InterruptionError:
-    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file.
-
-    Args:
-        resumable: what `--resume` continues by; None: it cannot.
-    """
+    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file."""
     finished, clauses = interruption.finished, []
     if resumable is not None and (finished or resumable.made):
         resumable.write(output, finished)

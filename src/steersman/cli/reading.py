@@ -69,11 +69,7 @@ def several_pods(spec: str, keys: Sequence[tuple[str, str]]) -> SteersmanError:
 
 
 def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) -> None:
-    """Check that a file of weights can be written, before anything is computed.
-
-    Args:
-        kind: what it will be, such as `a policy file`.
-    """
+    """Check that a file of weights can be written, before anything is computed."""
     if output.suffix != MODEL_SUFFIX:
         raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
     check_overwriting(output, kind, read)

@@ -24,11 +24,7 @@ STAGE = ".steersman-"
 
 
 def write_atomically(path: Path, content: bytes, *, sync: bool = False) -> None:
-    """Replace a file, or create it in an existing folder.
-
-    Args:
-        sync: see `replacing`.
-    """
+    """Replace a file, or create it in an existing folder."""
     with naming_in_errors(path), _replacing(path, sync) as part:
         part.write_bytes(content)
 

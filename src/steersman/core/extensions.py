@@ -42,11 +42,7 @@ def attribute_foreign_errors(kind: str, name: str, cls: type[Any]) -> AbstractCo
 
 
 def import_object(kind: str, spec: str) -> Any:
-    """Import `module:NAME`; modules other than steersman's are also looked for in the current folder.
-
-    Args:
-        kind: what it is to a user, such as `policy`.
-    """
+    """Import `module:NAME`; modules other than steersman's are also looked for in the current folder."""
     module_name, _, attribute = spec.partition(":")
     if not module_name.startswith("steersman.") and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # an installed command does not import from the current folder

@@ -57,11 +57,7 @@ class _Content(msgspec.Struct, array_like=True):
 
 
 def describe(experiments: Sequence[Experiment]) -> Description:
-    """Return all that the results of experiments depend on, but for the code of users' own policies and of servers.
-
-    Args:
-        experiments: equal but for their protocols.
-    """
+    """Return all that the results of experiments depend on, but for the code of users' own policies and of servers."""
     first = experiments[0]
     found = {
         "version of steersman": __version__,

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool = False) -> str:
-    """Check the names of policies, and return the baseline's.
-
-    Args:
-        baseline: one of them; None: the first.
-        fit: whether a fitted policy is added.
-    """
+    """Check the names of policies, and return the baseline's."""
     from steersman.evaluation.experiment import RESERVED
     from steersman.policies.registry import resolve
     from steersman.training.search.fit import FITTED
@@ -50,12 +45,7 @@ def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool =
 
 
 def split_order(policy: str, order: str | None) -> tuple[str, str]:
-    """Return a policy without its order, and the order, "" if none is given.
-
-    Args:
-        policy: such as `fgd` or `fgd+shortest`.
-        order: of another option.
-    """
+    """Return a policy without its order, and the order, "" if none is given."""
     from steersman.policies import registry
 
     name, own = registry.split_order(policy)

@@ -40,7 +40,6 @@ WAIT_ROWS = (
     *((wait_metric(kind), f"Mean wait of pods with {title}, s", 1) for kind, title in KINDS.items()),
     ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
 )
-"""Metric, title and digits of what the table of waits shows."""
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 

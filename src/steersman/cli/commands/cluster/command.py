@@ -31,7 +31,6 @@ from steersman.core.redaction import redact_url
 DEFAULT_COUNT = 10
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-"""The sub-commands of `steersman cluster`."""
 
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
