@@ -25,8 +25,9 @@ from steersman.agents.base import random_rows
 from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
 from steersman.agents.evolution.simulations import excluded_features
-from steersman.agents.networks.score_networks import ScoreNetwork, build, export, sizes_of
-from steersman.envs.inflation.environment import InflationVectorEnv
+from steersman.agents.networks.score_networks import ScoreNetwork, build, export
+from steersman.agents.networks.spec import sizes_of
+from steersman.envs.inflation.episodes import InflationVectorEnv
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.policy_file import Card, write_policy
@@ -39,7 +40,7 @@ from steersman.policies.greedy_forecast import (
 )
 from steersman.policies.registry import PACKAGED_POLICY
 from steersman.training.run import POLICY
-from steersman.workloads.formats.openb.traces import embedded, embedded_names
+from steersman.workloads.formats.openb import embedded, embedded_names
 from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import SEEDS as ALL_SEEDS

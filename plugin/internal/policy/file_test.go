@@ -265,8 +265,8 @@ func TestLoadReadsWhatParseDoes(t *testing.T) {
 
 // tiny is a policy of the view gpu with a profile of two kinds of pods: small enough to be changed at random.
 func tiny() *contents {
-	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":2,"network":"linear","objective":"o","algorithm":"a",
-		"mix":{"version":2,"workload":"w","typical_pods":2,"models":["A100"]}}`
+	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":3,"network":"linear","objective":"o","algorithm":"a",
+		"mix":{"version":3,"workload":"w","typical_pods":2,"models":["A100"]}}`
 	result := &contents{map[string]any{}, map[string]safetensors.Tensor{}}
 	if err := json.Unmarshal([]byte(text), &result.card); err != nil {
 		panic(err)
@@ -278,12 +278,8 @@ func tiny() *contents {
 	result.tensors["mix.gpu_count"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{1, 2}}
 	result.tensors["mix.value"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{0, 1}}
 	result.zeros("mix.share", "F32", 2)
-	result.zeros("outlook.tables", "F32", tables, amounts)
-	result.zeros("outlook.counts", "U8", 2, amounts)
-	result.tensors["outlook.group"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{1, 4}}
-	result.zeros("outlook.pods_per_cpu", "F32", 2)
+	result.zeros("outlook.planned", "F32", amounts)
 	result.tensors["outlook.sequences"] = safetensors.Tensor{Kind: "U8", Shape: []int{sequences, 2}, Data: []byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0}}
-	result.zeros("outlook.model", "F32", 2, 2)
 	result.zeros("outlook.ratios", "F32", 2)
 	result.tensors["outlook.smallest"] = safetensors.Tensor{Kind: "U8", Shape: []int{1}, Data: []byte{100}}
 	return result

@@ -37,7 +37,6 @@ class ReportNotes:
 
     command: str
     reason: str = ""
-    fitted: str = ""
     learning: LearningCurve | None = None
     kept: tuple[Path, ...] = ()
 

@@ -120,7 +120,7 @@ def _entries(folder: str, prefix: str, incomplete: str, depth: int = DEPTH) -> I
 
 
 def workloads() -> list[str]:
-    from steersman.workloads.formats.openb.traces import known_names
+    from steersman.workloads.formats.openb import known_names
 
     return list(known_names())
 

@@ -13,7 +13,7 @@ from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor, ru
 from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.runtime.cluster_schedulers import FoundScheduler
 
 
@@ -40,7 +40,7 @@ def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOption
 
 def minor_of_cluster(target: ClusterTarget) -> str | None:
     """Return the minor of a cluster, None for the newest; the nearest one, with a line, if it is not computed."""
-    from steersman.apps.runtime.server_version import server_version
+    from steersman.apps.runtime.listing import server_version
 
     version = run_with_client(target, server_version)
     minor = nearest_minor(version)

@@ -1,4 +1,4 @@
-"""Background processes that learn: of `schedule --learn`, of `serve --learn`, and the fit of `schedule --fit`.
+"""Background processes that learn: of `schedule --learn` and of `serve --learn`.
 
 An agent decides, and learns from what its decisions bring. If it is off-policy, its process starts another one that
 observes what other schedulers do.
@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from steersman.apps.learner.fitter import BackgroundFitOptions, fit_in_background
 from steersman.apps.learner.follower import follow
 from steersman.apps.learner.plan import AgentOptions, LivePlan, LiveRun, init_run, live_plan
-from steersman.apps.load.target import ClusterTarget
-from steersman.apps.runtime.decoding import read_nodes
+from steersman.apps.load.live_cluster import ClusterTarget
+from steersman.apps.runtime.listing import read_nodes
 from steersman.apps.scheduler.agent_link import AgentLink
 from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.cli.options.cluster import run_with_client
@@ -33,7 +32,7 @@ from steersman.prometheus.configuration import Configuration
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
-    from steersman.apps.learner.others import OtherSchedulers
+    from steersman.apps.learner.agent_process import OtherSchedulers
 
 OBSERVER_NICENESS = 10
 
@@ -118,7 +117,7 @@ def _observing(learning: Learning) -> Iterator[OtherSchedulers | None]:
         yield None
         return
 
-    from steersman.apps.learner.others import OtherSchedulers
+    from steersman.apps.learner.agent_process import OtherSchedulers
 
     here, there = multiprocessing.Pipe()
     with background_process(lambda _: None, _observe, learning, there):
@@ -127,7 +126,7 @@ def _observing(learning: Learning) -> Iterator[OtherSchedulers | None]:
 
 
 def _observe(learning: Learning, connection: Connection) -> None:
-    from steersman.apps.learner.others import observe_others
+    from steersman.apps.learner.agent_process import observe_others
 
     # Decisions have a deadline, learning from others has none.
     os.nice(OBSERVER_NICENESS)
@@ -161,21 +160,3 @@ def _follow(learning: Learning) -> None:
         follow(learning.plan, learning.run, learning.kubeconfig, learning.telemetry)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))
-
-
-@contextmanager
-def fitting(file: Path, generations: int | None, config: KubeConfig, logs: LogOptions) -> Iterator[None]:
-    def on_exit(status: int) -> None:
-        if status:
-            log.error("the process that fits a policy died; scheduling continues", status=status)
-
-    with background_process(on_exit, _fit, BackgroundFitOptions(file, generations), config, logs):
-        yield
-
-
-def _fit(options: BackgroundFitOptions, config: KubeConfig, logs: LogOptions) -> None:
-    logs.of_process("fit").configure()
-    try:
-        fit_in_background(options, config)
-    except SteersmanError as error:
-        log.error("no policy was fitted; scheduling continues", error=str(error))

@@ -1,19 +1,14 @@
-"""Steps that commands share: read a workload, compile kernels and fit a policy, with messages where that is slow."""
+"""Read a workload for a command and compile kernels: with a message if it is slow, a summary, and warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.options.declaring import RequiresOption, option
-from steersman.cli.output.display import Progress, Warnings, one_line, say, status_if_slow
+from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import RunningPods, Workload
-
-if TYPE_CHECKING:
-    from steersman.training.search.fit import Fit
 
 MODEL_SUFFIX = ".safetensors"
 """Of policy files and order files."""
@@ -69,7 +64,11 @@ def several_pods(spec: str, keys: Sequence[tuple[str, str]]) -> SteersmanError:
 
 
 def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) -> None:
-    """Check that a file of weights can be written, before anything is computed."""
+    """Check that a file of weights can be written, before anything is computed.
+
+    Args:
+        kind: what it will be, such as `a policy file`.
+    """
     if output.suffix != MODEL_SUFFIX:
         raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
     check_overwriting(output, kind, read)
@@ -93,38 +92,3 @@ def compile_for(policies: Sequence[str], workloads: Iterable[Workload] = ()) -> 
 
     with status_if_slow(COMPILING):
         compile_kernels(policies, workloads)
-
-
-GENERATIONS_HELP = "[default: 20 to 200, fewer for large clusters]"
-FitGenerations = Annotated[
-    int | None, option(f"With --fit: generations of the search. {GENERATIONS_HELP}", min=1), RequiresOption("fit")
-]
-
-
-def fit_workload(workload: Workload, settings: Mapping[str, Any], *, generations: int | None = None, jobs: int) -> Fit:
-    """Fit the shipped policy to a workload, with a progress bar.
-
-    Args:
-        workload: nodes, and pods like those expected.
-        settings: protocol, ratio, load, mean duration and seed, as `FitOptions` has them.
-        generations: of the search; None: by the size of the workload.
-    """
-    from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
-    from steersman.training.search.fit import FitOptions, fit
-
-    options = FitOptions(generations=generations, **settings)
-    start = packaged_portfolio()
-    compile_for([PACKAGED_POLICY], [workload])
-    with Progress("fitting, percent done") as progress:
-        return fit(
-            workload, start, options, jobs=jobs, on_generation=lambda share: progress.update(round(100 * share), 100)
-        )
-
-
-def describe_fit(result: Fit) -> str:
-    from steersman.training.search.fit import FITTED
-
-    gain = f"{result.gain:+.2f} [{result.interval.low:+.2f}, {result.interval.high:+.2f}]"
-    if result.chosen == FITTED:
-        return f"the fitted policy is better than {result.rival} by {gain}: kept ({result.generations} generations)"
-    return f"the fitted policy is not shown to be better than {result.rival} ({gain}): {result.chosen} is kept"

@@ -31,8 +31,8 @@ class Backoff:
         await asyncio.sleep(max(at_least * random.uniform(1.0, 1.25), seconds))
 
 
-SLICE_SECONDS = 0.02
-"""Time after which a task gives way; probes, the lease and watches wait for so long at most."""
+SLICE_SECONDS = 0.005
+"""Time after which a task gives way. A binding waits for so long at each of its four steps, from watch to answer."""
 
 
 class TimeSlices:

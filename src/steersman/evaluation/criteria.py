@@ -167,4 +167,4 @@ LATENCY_CRITERIA = {
         True,
     ),
 }
-"""The figures of Matranga's objectives, of what is really used, see `envs.latency.episode_metrics`."""
+"""The figures of Matranga's objectives, of what is really used, see `envs.latency.environment`."""

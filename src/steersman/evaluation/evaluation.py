@@ -94,7 +94,6 @@ class Evaluation:
         command: str = "",
         reason: str = "",
         learning: LearningCurve | None = None,
-        fitted: str = "",
         kept: Sequence[Path] = (),
     ) -> None:
         """Write `report.html` and the CSV files into a folder, all of them or none.
@@ -104,7 +103,6 @@ class Evaluation:
             command: the command line, for the report.
             reason: why these protocols, if the data chose them; for the report.
             learning: how one of the policies was trained, for the report.
-            fitted: how one of the policies was fitted to the workload, for the report.
             kept: files that are put beside the results.
 
         Raises:
@@ -124,7 +122,6 @@ class Evaluation:
                 learning=learning,
                 understood=understood,
                 accounts=accounts,
-                fitted=fitted,
             )
             for file in kept:
                 shutil.copyfile(file, stage / file.name)

@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions, Shape, node_size
-from steersman.envs.latency.environment import LatencyCore, LatencyOptions
-from steersman.envs.latency.episode_metrics import FIGURES
-from steersman.envs.playing import Chooser, Figures, play
+from steersman.envs.environment import Chooser, Figures, play
+from steersman.envs.latency.environment import FIGURES, LatencyCore, LatencyOptions
 from steersman.objectives import registry, summary
 from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives

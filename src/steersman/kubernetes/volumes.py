@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from steersman.cluster.objects.api.volumes import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
+from steersman.cluster.objects.api.claims import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
 from steersman.cluster.volumes.rules import VolumeFit, VolumeObjects, volume_bytes
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import NeededReflector

@@ -62,9 +62,6 @@ def with_running(
         expanded: the pods that come from Kubernetes objects.
         running: what to do with running pods.
         may_be_empty: whether it is no error if no pod is left.
-
-    Raises:
-        SteersmanError: no pod is left.
     """
     counts = _Counts()
     if running is RunningPods.AS_WRITTEN:
@@ -128,11 +125,7 @@ def _present(workload: Workload, counts: _Counts) -> Iterator[Pod]:
 
 
 class _Account:
-    """The account of the running pods, as a live cluster keeps it.
-
-    Attributes:
-        devices: bit mask of GPU devices by index of a running pod.
-    """
+    """The account of the running pods, as a live cluster keeps it; `devices`: bit mask by index of a pod."""
 
     def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod]) -> None:
         self._state = state = ClusterState(nodes)
@@ -197,13 +190,7 @@ class _Ties:
 
 
 def live_account(nodes: Sequence[Node], pods: Iterable[Pod], invalid: Sequence[str]) -> ClusterAccount:
-    """Return the account of a live cluster, as that of `Workload` for the same nodes and pods.
-
-    Args:
-        nodes: the valid nodes.
-        pods: those that have not ended.
-        invalid: names of further nodes.
-    """
+    """Return the account of a live cluster, as that of `Workload` for the same nodes and pods that have not ended."""
     ties, names = _Ties(nodes), {node.name for node in nodes}
     free = {
         pod.unbound().constraints
@@ -237,12 +224,7 @@ def _freed(pod: Pod, stays: bool) -> Pod:
 
 
 def _sentence(
-    nodes: Sequence[Node],
-    expanded: Expanded,
-    pods: Sequence[Pod],
-    running: int,
-    staying: Counter[str],
-    counts: _Counts,
+    nodes: Sequence[Node], expanded: Expanded, pods: Sequence[Pod], running: int, staying: Counter[str], counts: _Counts
 ) -> str:
     above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
     owners = f"{len(pods)} pods of {len({*above} - {None})} owners"

@@ -9,7 +9,7 @@ from steersman.cli.main import main
 from steersman.cli.reading import COMPILING
 from steersman.policies.files.policy_file import read_policy
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 SMALL = ("--population", "4", "--episodes", "1", "--iterations", "2", "--validate-every", "1", "--jobs", "1")
 

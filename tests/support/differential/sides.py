@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.nodes import Object
 
-from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
+from steersman.apps.runtime.policy_manager import LiveSpreadSelectors
 from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
 from steersman.cluster.state import ClusterState
 from steersman.cluster.volumes.rules import fit

@@ -17,7 +17,7 @@ from tests.support.errors import raises
 from tests.support.run_results import made_experiment, made_run
 from tests.support.servers.score_servers import steersman_server
 
-from steersman.apps.http_policy.client import blocking_client
+from steersman.apps.http_policy.policy import blocking_client
 from steersman.cli.main import main
 from steersman.cli.options.common import parse_seeds, repeat_flags
 from steersman.cli.output.display import TrainingProgressBar, wrapped

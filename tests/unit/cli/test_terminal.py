@@ -25,7 +25,7 @@ from steersman.policies.features import TELEMETRY, VIEWS
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
-from steersman.workloads.formats.openb.traces import known_names
+from steersman.workloads.formats.openb import known_names
 
 TREE = typer.main.get_command(cli.app)
 Capture = pytest.CaptureFixture[str]

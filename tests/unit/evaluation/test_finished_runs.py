@@ -21,7 +21,7 @@ from steersman.evaluation.finished_runs import describe, read_finished, write_fi
 from steersman.evaluation.results import EVALUATION_FILES, FINISHED
 from steersman.policies.registry import policy_path
 from steersman.simulation.result import Protocol
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 ALL = embedded("default-small")

@@ -25,8 +25,8 @@ from tests.support.servers.fake_prometheus import (
 )
 from tests.unit.policies.node_metrics.test_telemetry_live import SMALL, cluster
 
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.scheduler.shadow import Shadow
 from steersman.cli.commands.schedule.shadow import _run as follow_shadow
 from steersman.cluster.model import Node

@@ -19,7 +19,7 @@ from steersman.policies.files.policy_file import read_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen
 from steersman.simulation.run import Simulator, decider_on
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import RunningPods

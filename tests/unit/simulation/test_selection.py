@@ -38,7 +38,7 @@ from steersman.simulation.selection.choice import (
     select,
 )
 from steersman.simulation.waiting import Waits, compared_waits, winsorized
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Recorded, Workload
 

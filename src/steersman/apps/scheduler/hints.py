@@ -11,37 +11,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
+from itertools import chain
 
 import numpy as np
 
+from steersman.apps.scheduler.queued_pod import Group, QueuedPod
 from steersman.cluster.arrays import room_for
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
-Group = tuple[int, int, int, str]
-"""Class, labels and priority of pods, and the key of one with claims, which are its own, or without numbers.
-
-What fits one of them fits all, and higher priorities are tried first.
-"""
-NO_GROUP: Group = (-2, -2, 0, "")
-"""Group of pods that no cluster change will help."""
-
 SHARE = 0.05
 """Share of CPU time that the search for helped pods may take."""
-SEARCH_SECONDS = 0.01
+SEARCH_SECONDS = 0.005
 """CPU time of a search after which pods that share no group are left to the next one."""
-MAX_DELAY_SECONDS = 0.2
+MAX_DELAY_SECONDS = 0.1
 """Maximum delay of a search, whatever its share."""
-
-
-def group_of(pod: CachedPod) -> Group:
-    """Return the group of a pod."""
-    return pod.class_id, pod.labels_id, pod.pod.priority, pod.key if is_single(pod) else ""
-
-
-def is_single(pod: CachedPod) -> bool:
-    """Return whether a pod shares its group with no other."""
-    return bool(pod.claims) or pod.class_id < 0
 
 
 class Hints:
@@ -57,8 +41,8 @@ class Hints:
         self._claims: set[str] = set()
         self._changed = False
         self._due_at = 0.0
-        # Pods that share no group and are still to be looked at, by namespace, and nodes that may help them.
-        self._slow: dict[str, dict[Group, CachedPod]] = {}
+        # By namespace, how many pods that share no group are still to be looked at, and nodes that may help them.
+        self._slow: dict[str, int] = {}
         self._slow_freed: set[int] = set()
 
     def node_changed(self, slot: int, *, may_have_grown: bool) -> None:
@@ -83,20 +67,26 @@ class Hints:
 
     def wait_seconds(self) -> float | None:
         """Return how long to wait before the next search; None: nothing has changed."""
-        return max(0.0, self._due_at - self._clock()) if self._changed else None
+        return max(0.0, self._due_at - self._clock()) if self._changed or self._slow else None
 
     def warm(self, state: ClusterState) -> None:
         """Compile what a search runs; compiled in the first one it would delay the next."""
         room_for(state.arrays, state.class_arrays, 0, np.empty(0, dtype=np.int64))
 
-    def helped(self, groups: Mapping[Group, CachedPod], room: Callable[[CachedPod, Set[int]], int]) -> dict[Group, int]:
+    def helped(
+        self,
+        groups: Mapping[Group, CachedPod],
+        singles: Mapping[str, dict[str, QueuedPod]],
+        room: Callable[[CachedPod, Set[int]], int],
+    ) -> dict[Group, int]:
         """Return how many pods of each group the collected changes help, and forget the changes.
 
         A pod is tried in any case if one of its claims changed: it may wait for another reason. There may be thousands
         of pods with claims, or without numbers in the state (`PodStore.number_waiting`), so a search looks at some.
 
         Args:
-            groups: groups of the unschedulable pods, with a pod of each.
+            groups: groups of unschedulable pods that share them, with a pod of each.
+            singles: the other unschedulable pods by namespace and key; a pod that was looked at becomes the last one.
             room: number of pods like this one that fit now, given the nodes that may take more than before.
         """
         began = time.thread_time()
@@ -104,27 +94,28 @@ class Hints:
         self._freed.clear()
         self._claims.clear()
         self._slow_freed |= freed
-        counts = {}
-        for group, pod in groups.items():
-            if claims and any(claim.key in claims for claim in pod.claims):
-                counts[group] = 1
-            elif is_single(pod):
-                self._slow.setdefault(pod.pod.namespace, {}).setdefault(group, pod)
-            elif count := room(pod, freed):
-                counts[group] = count
+        counts = {group: count for group, pod in groups.items() if (count := room(pod, freed))}
+        if claims:
+            for queued in chain.from_iterable(pods.values() for pods in singles.values()):
+                if any(claim.key in claims for claim in queued.pod.claims):
+                    counts[queued.group] = 1
+        if self._changed:
+            self._slow |= {namespace: len(pods) for namespace, pods in singles.items()}
+            self._changed = False
         searched = time.thread_time()
         while self._slow and time.thread_time() - searched < SEARCH_SECONDS:
             namespace = next(iter(self._slow))
-            pods = self._slow.pop(namespace)
-            group = next(iter(pods))
-            pod = pods.pop(group)
-            if pods:
+            left, pods = self._slow.pop(namespace) - 1, singles.get(namespace)
+            if not pods:
+                continue
+            if left:
                 # One pod of each namespace at a time, or thousands of one would keep those of others waiting.
-                self._slow[namespace] = pods
-            if groups.get(group) is pod and (count := room(pod, self._slow_freed)):
-                counts[group] = count
-        self._changed = bool(self._slow)
-        if not self._changed:
+                self._slow[namespace] = left
+            key = next(iter(pods))
+            queued = pods[key] = pods.pop(key)
+            if count := room(queued.pod, self._slow_freed):
+                counts[queued.group] = count
+        if not self._slow:
             self._slow_freed.clear()
         # CPU time, not elapsed time: on a busy machine the search is not to be postponed because others ran.
         delay = (time.thread_time() - began) / SHARE

@@ -13,14 +13,12 @@ from pathlib import Path
 import structlog
 
 from steersman.apps.http_policy.live import ScoreClientMetrics
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
-from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_metrics import PolicyMetrics
-from steersman.apps.runtime.policy_reloader import PolicyReloader
-from steersman.apps.runtime.side_loop import entered_in_loop, run_in_loop, side_loop
+from steersman.apps.runtime.policy_manager import PolicyManager, PolicyMetrics
+from steersman.apps.runtime.tasks import entered_in_loop, run_in_loop, side_loop
 from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, agent_policy
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
-from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter
 from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
@@ -55,7 +53,6 @@ class SchedulerSettings:
     Attributes:
         policy: name or file, see `policies.registry.resolve`; a file is reloaded when it changes.
         agent: agent that decides while it learns; the policy decides where it does not answer. None: none.
-        fitted: policy file that replaces the policy as soon as it exists.
         unchecked: whether a learned policy decides without having been compared with rules.
         telemetry: Prometheus queries; None: no telemetry, so limits of latency are ignored.
         options: pods of this scheduler.
@@ -71,7 +68,6 @@ class SchedulerSettings:
 
     policy: str
     agent: AgentSettings | None = None
-    fitted: Path | None = None
     unchecked: bool = False
     telemetry: Configuration | None = None
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -116,25 +112,6 @@ class BindingCheck:
         return f"the last {count} bindings were all forbidden; is there a right to create pods/binding?"
 
 
-class CheckedStatusReporter(StatusReporter):
-    """Status reporter that also tells `check` of bound pods."""
-
-    def __init__(
-        self,
-        metrics: SchedulerMetrics,
-        events: EventRecorder | None,
-        conditions: Conditions | None,
-        check: BindingCheck,
-    ) -> None:
-        super().__init__(metrics, events, conditions)
-        self._check = check
-
-    def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
-        """Report a bound pod and the time since its decision began."""
-        self._check.bound()
-        super().scheduled(queued, node, seconds)
-
-
 class LiveScheduler(Scheduler):
     """Scheduler with a policy that follows the live workload profile.
 
@@ -146,7 +123,7 @@ class LiveScheduler(Scheduler):
     def __init__(self, client: Client, settings: SchedulerSettings) -> None:
         self.settings = settings
         self.telemetry = None if settings.telemetry is None else TelemetryCollector(settings.telemetry, self._nodes)
-        named = PolicyReloader(settings.policy, settings.fitted, has_telemetry=self.telemetry is not None)
+        named = PolicyReloader(settings.policy, has_telemetry=self.telemetry is not None)
         self.agent = None if settings.agent is None else agent_policy(settings.agent, named.policy, self.telemetry)
         self._own_running: set[str] = set()
         if self.agent is not None:
@@ -170,7 +147,7 @@ class LiveScheduler(Scheduler):
         if self.telemetry is not None:
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
-        reporter = CheckedStatusReporter(self.metrics, self.events, self.conditions, self.binding_check)
+        reporter = StatusReporter(self.metrics, self.events, self.conditions, self.binding_check.bound)
         history = LiveHistory() if settings.history is None else settings.history
         self._learns_from_ended = settings.run_times is not None or settings.order.learns_run_times
         self.run_times = RunTimeObserver(history, self.metrics.estimated, learns_from_ended=self._learns_from_ended)

@@ -2,7 +2,8 @@
 
 A pod is in one of three queues. *Active*: tried next. *Backoff*: 1 s after the first failure, twice as long after each
 further one, 10 s at most, and up to a second more, so that pods of one second are ordered by priority. If the last
-attempts of a namespace all failed, other namespaces go first among active pods of equal priority, in most attempts.
+attempts of a namespace all failed, other namespaces go first among active pods of equal priority, in most attempts. So
+do pods that have not been tried before those that have, except where a cluster change was found to help these.
 While no pod is active, those that a cluster change may have helped are tried before their backoff has passed; pods
 whose attempt ended with an error always wait for it, in another heap. *Unschedulable*: tried when a cluster change
 helps, and in any case after 5 minutes.
@@ -28,9 +29,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from steersman.apps.scheduler.hints import NO_GROUP, Group, group_of
 from steersman.apps.scheduler.ordering import PodOrdering
-from steersman.apps.scheduler.queued_pod import QueuedPod, QueueState
+from steersman.apps.scheduler.queued_pod import NO_GROUP, Group, QueuedPod, QueueState
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.orders.order import AGE
@@ -42,6 +42,8 @@ BACKOFF_WINDOW_SECONDS = 1.0
 UNSCHEDULABLE_SECONDS = 300.0
 FAILURES, TURN = 16, 8
 """Failed attempts in a row after which other namespaces go first, and their attempts between two of this namespace."""
+RETRIES = ""
+"""Name of the deferred pods that were tried before, of any namespace."""
 LISTED_SECONDS = 2.0
 """Pods that were created at least so long ago began to wait at their creation, which the API has in whole seconds."""
 FEW = 64
@@ -59,11 +61,15 @@ class SchedulingQueue:
         clock: monotonic clock, seconds.
         ordering: who goes next; None: the oldest.
         epoch: zero of the clock, seconds since 1970; nan: as it is now.
+
+    Attributes:
+        singles: unschedulable pods that share no group, by namespace and key.
     """
 
     clock: Callable[[], float] = time.monotonic
     ordering: PodOrdering | None = None
     epoch: float = math.nan
+    singles: dict[str, dict[str, QueuedPod]] = field(default_factory=dict)
     _all: dict[str, QueuedPod] = field(default_factory=dict)
     _active: Heap = field(default_factory=list)
     _deferred: dict[str, Heap] = field(default_factory=dict)
@@ -194,6 +200,7 @@ class SchedulingQueue:
         # `_wait_for_change` gives it a new one.
         popped = queued.number
         self._failures[queued.pod.pod.namespace] += 1
+        self._failures[RETRIES] += queued.attempts > 0
         if self._count_failure(queued):
             self._wait_for_change(queued, hopeful=hopeful)
             if not hopeful:
@@ -226,7 +233,7 @@ class SchedulingQueue:
             self._push_backoff(queued)
 
     def groups(self) -> dict[Group, CachedPod]:
-        """Return the groups of unschedulable pods that a cluster change may help, with a pod of each."""
+        """Return the groups that unschedulable pods share and a cluster change may help, with a pod of each."""
         return {group: next(iter(pods.values())).pod for group, pods in self._groups.items() if group != NO_GROUP}
 
     def wake(self, counts: Mapping[Group, int]) -> None:
@@ -241,8 +248,9 @@ class SchedulingQueue:
                     self._activate(queued)
             return
         for group, count in counts.items():
-            for queued in list(islice(self._groups.get(group, {}).values(), count)):
-                self._activate(queued) if queued.backoff_until <= now else self._push_backoff(queued)
+            alike = [self._all[group[-1]]] if group[-1] else self._groups.get(group, {}).values()
+            for queued in list(islice(alike, count)):
+                self._activate(queued, helped=True) if queued.backoff_until <= now else self._push_backoff(queued)
 
     def retry(self, pods: Iterable[QueuedPod]) -> None:
         """Make pods active that are still unschedulable."""
@@ -320,18 +328,24 @@ class SchedulingQueue:
         queued.number = self._number
 
     def _join(self, queued: QueuedPod) -> None:
-        queued.group = group_of(queued.pod) if queued.hopeful else NO_GROUP
-        self._groups.setdefault(queued.group, {})[queued.pod.key] = queued
+        pod = queued.pod
+        key = pod.key if pod.claims or pod.class_id < 0 else ""
+        queued.group = (pod.class_id, pod.labels_id, pod.pod.priority, key) if queued.hopeful else NO_GROUP
+        index, name = self._index(queued)
+        index.setdefault(name, {})[pod.key] = queued
         if self.ordering is not None:
             self.ordering.add_unschedulable(queued)
 
     def _separate(self, queued: QueuedPod) -> None:
-        alike = self._groups[queued.group]
-        del alike[queued.pod.key]
-        if not alike:
-            del self._groups[queued.group]
+        index, name = self._index(queued)
+        del index[name][queued.pod.key]
+        if not index[name]:
+            del index[name]
         if self.ordering is not None:
             self.ordering.discard_unschedulable(queued)
+
+    def _index(self, queued: QueuedPod) -> tuple[dict[Any, dict[str, QueuedPod]], str | Group]:
+        return (self.singles, queued.pod.pod.namespace) if queued.group[-1] else (self._groups, queued.group)
 
     def _regroup(self, queued: QueuedPod, ordering: PodOrdering) -> None:
         """Give a pod the group of the order that it belongs to now; its place stays."""
@@ -350,17 +364,19 @@ class SchedulingQueue:
         else:
             ordering.join(queued)
 
-    def _activate(self, queued: QueuedPod) -> None:
+    def _activate(self, queued: QueuedPod, *, helped: bool = False) -> None:
         self._move(queued, "active")
         if self.ordering is not None:
             self.ordering.active.push(queued)
             self._wakes.set()
             return
-        heapq.heappush(self._active, (-queued.pod.pod.priority, queued.since, queued.number, queued))
-        if len(self._active) > 2 * len(self._all) + FEW:
+        was_tried = (queued.attempts > 0 or queued.pod.refusal != "") and not helped
+        heap = self._deferred.setdefault(RETRIES, []) if was_tried else self._active
+        heapq.heappush(heap, (-queued.pod.pod.priority, queued.since, queued.number, queued))
+        if len(heap) > 2 * len(self._all) + FEW:
             # A replica that does not lead pops nothing, and would keep every pod that ever was.
-            self._active = [each for each in self._active if _is_current(each)]
-            heapq.heapify(self._active)
+            heap[:] = filter(_is_current, heap)
+            heapq.heapify(heap)
         self._wakes.set()
 
     def _push_backoff(self, queued: QueuedPod) -> None:

@@ -8,9 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from steersman.apps.scheduler.hints import NO_GROUP, Group
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
+Group = tuple[int, int, int, str]
+"""Class, labels and priority of pods, and the key of one with claims, which are its own, or without numbers.
+
+What fits one of them fits all, and higher priorities are tried first.
+"""
+NO_GROUP: Group = (-2, -2, 0, "")
+"""Group of pods that no cluster change will help."""
 QueueState = Literal["", "active", "backoff", "unschedulable", "tried"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -32,12 +32,15 @@ class StatusReporter:
 
     Args:
         metrics: counters.
-        events: recorder of events; None: none are written.
-        conditions: writer of pods' conditions, which autoscalers read; None: none are written.
+        events: recorder of events.
+        conditions: writer of pods' conditions, which autoscalers read.
+        bound: called for each bound pod.
     """
 
-    def __init__(self, metrics: SchedulerMetrics, events: EventRecorder | None, conditions: Conditions | None) -> None:
-        self.metrics, self.events, self.conditions = metrics, events, conditions
+    def __init__(
+        self, metrics: SchedulerMetrics, events: EventRecorder, conditions: Conditions, bound: Callable[[], None]
+    ) -> None:
+        self.metrics, self.events, self.conditions, self._bound = metrics, events, conditions, bound
 
     def decided(self, seconds: float, cpu_seconds: float) -> None:
         """Report the duration of a decision and its CPU time."""
@@ -45,14 +48,12 @@ class StatusReporter:
 
     def scheduled(self, queued: QueuedPod, node: str, seconds: float) -> None:
         """Report a bound pod and the time since its decision began."""
+        self._bound()
         pod, waited = queued.pod, queued.waited()
         self.metrics.attempt("scheduled", seconds)
         self.metrics.bound(waited, queued.attempts + 1)
         log.debug("scheduled", pod=pod.key, node=node, waited=round(waited, 4), attempts=queued.attempts + 1)
-        if self.events is not None:
-            self.events.record(
-                _reference(pod), "Scheduled", f"Successfully assigned {pod.key} to {node}", action="Binding"
-            )
+        self.events.record(_reference(pod), "Scheduled", f"Successfully assigned {pod.key} to {node}", action="Binding")
 
     def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
         """Report a pod that fits nowhere."""
@@ -61,15 +62,13 @@ class StatusReporter:
             return
         log.info("unschedulable", pod=queued.pod.key, why=why)
         self._complain(queued.pod, why)
-        if self.conditions is not None:
-            self.conditions.put(queued.pod, why)
+        self.conditions.put(queued.pod, why)
 
     def ignored(self, queued: QueuedPod, reason: str, problems: Sequence[str]) -> None:
         """Report annotations without which a pod is scheduled: they make no sense, or nothing follows them live."""
         what = "; ".join(problems)
         log.warning("annotation ignored", pod=queued.pod.key, why=what)
-        if self.events is not None:
-            self.events.record(_reference(queued.pod), reason, what, "Warning")
+        self.events.record(_reference(queued.pod), reason, what, "Warning")
 
     def failed(self, queued: QueuedPod, node: str, why: str, seconds: float) -> None:
         """Report a decision or binding that failed; the pod is tried again."""
@@ -87,8 +86,6 @@ class StatusReporter:
 
     def on_node_problem(self, name: str, problem: str) -> None:
         """Report a node that takes no pods since its object makes no sense, or that its object is valid again ("")."""
-        if self.events is None:
-            return
         about = ObjectReference("", name, name, "Node")  # like the kubelet, which sets a node's name as its uid
         if problem:
             self.events.record(about, "NodeNotUnderstood", f"steersman places no pods here: {problem}", "Warning")
@@ -96,8 +93,7 @@ class StatusReporter:
             self.events.record(about, "NodeUnderstood", "steersman places pods here again")
 
     def _complain(self, pod: CachedPod, why: str) -> None:
-        if self.events is not None:
-            self.events.record(_reference(pod), "FailedScheduling", why, "Warning")
+        self.events.record(_reference(pod), "FailedScheduling", why, "Warning")
 
 
 class Conditions:

@@ -36,8 +36,7 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes import Volumes, storage_scores
-from steersman.orders.cluster_size import free_share
-from steersman.orders.live_order import LiveOrder
+from steersman.orders.live_order import LiveOrder, free_share
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
 
@@ -281,7 +280,7 @@ class Scheduler(Listener):
             # Nobody waits for them.
             self._hints.forget()  # the next decisions see these changes
         elif self._hints.wait_seconds() == 0.0:
-            self.queue.wake(self._hints.helped(self.queue.groups(), self._room))
+            self.queue.wake(self._hints.helped(self.queue.groups(), self.queue.singles, self._room))
 
     def _room(self, pod: CachedPod, freed: Set[int]) -> int:
         """Return how many pods like this one to try: as many as fit now, at least.
@@ -578,7 +577,8 @@ class Scheduler(Listener):
                 waits_for_room = self._waits_for_room(queued.pod)
             if not waits_for_room:
                 self.queue.let_overtake(queued)
-        message = queued.message
+        # After a restart the API has the last message; it is not written again.
+        message = queued.message = queued.message or queued.pod.refusal
         if self._reason_is_due(queued):
             reason, queued.reported_at = why(), self.queue.clock()
             if _NUMBER.sub("", reason) != _NUMBER.sub("", message):  # else only the number of nodes differs

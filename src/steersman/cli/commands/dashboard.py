@@ -25,7 +25,9 @@ from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
-    from steersman.apps.dashboard.screens import Screen
+    from collections.abc import Sequence
+
+    from steersman.apps.dashboard.server import Screen
     from steersman.apps.dashboard.simulation.sources import RunSource
 
 PORT = 8050
@@ -125,8 +127,7 @@ def dashboard(
 async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
     from prometheus_client import CollectorRegistry
 
-    from steersman.apps.dashboard.access import HEADERS, OneTimeCode, new_token
-    from steersman.apps.dashboard.server import application
+    from steersman.apps.dashboard.server import HEADERS, OneTimeCode, application, new_token
     from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
 
     token, code = new_token(), OneTimeCode()
@@ -182,11 +183,10 @@ def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOption
 def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Screen]:
     """Return the screens of simulated runs and of what is in folders and files, without those with nothing to show."""
     from steersman.apps.dashboard.comparison.screen import ComparisonScreen
-    from steersman.apps.dashboard.runs.folders import Kind, find_runs
-    from steersman.apps.dashboard.simulation.recordings import RecordingRun
+    from steersman.apps.dashboard.runs import Kind, find_runs
     from steersman.apps.dashboard.simulation.screen import SimulationScreen
-    from steersman.apps.dashboard.simulation.sources import FolderRun
-    from steersman.apps.dashboard.workload.screen import WorkloadScreen
+    from steersman.apps.dashboard.simulation.sources import FolderRun, RecordingRun
+    from steersman.apps.dashboard.workload import WorkloadScreen
 
     found, problems = find_runs(given)
     Warnings()([str(problem) for problem in problems])

@@ -39,7 +39,7 @@ NEXT_TEXT = """
 The table shows, for each policy: the share of the GPUs that is allocated at the end (mean of the 10 orders), the \
 difference to kube-scheduler's default with its 95 % interval, the GPUs left over, and the pods that fitted on no \
 node. A policy that allocates more GPUs may fail more pods. "trained" is the policy that was just trained; "steersman" \
-is the shipped policy, which was trained for longer.
+is chosen and fitted by simulations of these nodes and pods.
 
 Next: open {report} for the plots. Then compare on your own cluster, either live or from files: its nodes (kubectl \
 get nodes -o yaml) and a workload (YAML of Pods, Deployments and other controllers), or both as CSV with the columns \
@@ -63,7 +63,7 @@ def demo(
     from steersman.evaluation.results import DEMO_FILES, check_output
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import BUILT_IN
-    from steersman.workloads.formats.openb.traces import embedded
+    from steersman.workloads.formats.openb import embedded
 
     check_output(output, DEMO_FILES)
     processes = jobs or default_jobs()
@@ -90,7 +90,7 @@ def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
     from steersman.evaluation.results import TRAINED
     from steersman.training.run import POLICY, TrainingLimits
     from steersman.training.search.evolve import EvolutionPlan, evolve
-    from steersman.workloads.formats.openb.traces import embedded
+    from steersman.workloads.formats.openb import embedded
 
     compile_for(())
     config = EvolutionConfig()

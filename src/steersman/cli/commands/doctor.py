@@ -13,7 +13,7 @@ from steersman.core.errors import SteersmanError
 from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
-    from steersman.apps.doctor.findings import Finding
+    from steersman.apps.doctor import Finding
     from steersman.kubernetes.client import Client
 
 
@@ -31,8 +31,7 @@ def doctor(
 
     **Example**: steersman doctor --telemetry telemetry.yaml
     """
-    from steersman.apps.doctor.examination import examine
-    from steersman.apps.doctor.findings import Verdict
+    from steersman.apps.doctor import Verdict, examine
 
     target = cluster.find()
     configuration = None if telemetry is None else read_configuration(telemetry)

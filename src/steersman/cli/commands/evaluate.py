@@ -15,8 +15,14 @@ import typer
 from steersman.cli.completing import policies
 from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
-from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import KubernetesOption, ObjectiveOption, order_option, parse_seeds, policy_option
+from steersman.cli.options.arrivals import RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
+from steersman.cli.options.common import (
+    KubernetesOption,
+    ObjectiveOption,
+    order_option,
+    parse_seeds,
+    policy_option,
+)
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresProtocol,
@@ -31,7 +37,6 @@ from steersman.cli.options.policies import PolicyServer, check_pods_wait, check_
 from steersman.cli.options.results import BEGUN, Results, naming_continuation
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
-from steersman.cli.reading import FitGenerations, describe_fit, fit_workload
 from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
@@ -88,16 +93,6 @@ class ComparisonOptions:
         Excludes("pinned"),
         Excludes("from_now"),
     ] = False
-    fit: Annotated[
-        bool,
-        option(
-            "First fit a policy to the workload, as 'steersman policy fit' does; it is compared under the name "
-            "fitted and written to fitted.safetensors. For one workload.",
-            "--fit",
-        ),
-        ON_WORKLOADS,
-    ] = False
-    fit_generations: FitGenerations = None
 
 
 @partial(with_options, declared=setting_parameters)
@@ -139,10 +134,6 @@ def evaluate(
         environment = environment_of(arrivals.protocol, of_cluster, latency)
     else:
         inputs.check(several=True)
-        if options.fit and inputs.count > 1:
-            raise UsageError(f"--fit fits a policy to one workload, and {inputs.count} are given; give one")
-        if options.fit and len(arrivals.load or ()) > 1:
-            raise UsageError("--fit fits a policy to one load, and several are given; give one")
     check_log_file(results.log_file)
 
     # The imports below load numba, which is slow, so the options are checked first.
@@ -150,7 +141,7 @@ def evaluate(
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment
     from steersman.evaluation.finished_runs import read_made
-    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, FITTED, check_output
+    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, check_output
     from steersman.policies.registry import in_order_by_name, of_minor
 
     objectives = parse_objectives(options.objective or ())
@@ -165,7 +156,7 @@ def evaluate(
     stated = None if options.baseline is None else of_minor(options.baseline, minor)
     finds_baseline = inputs.cluster and is_to_be_found(chosen, options.baseline)
     chosen = [of_minor(each, minor) for each in chosen]
-    baseline = check_policies(chosen, stated, fit=options.fit)
+    baseline = check_policies(chosen, stated)
     options = replace(options, policy=chosen, baseline=baseline, order=None, kubernetes=None)
     log_messages(results.log_file)
     warn = Warnings()
@@ -186,7 +177,7 @@ def evaluate(
     ):
         for name, (content, _) in made.items():
             Path(folder, name).write_bytes(content)
-        scheduler, fitted = Path(folder, CLUSTER_SCHEDULER), Path(folder, FITTED)
+        scheduler = Path(folder, CLUSTER_SCHEDULER)
         if finds_baseline and not results.resume:
             found = cluster_baseline(inputs.live, workloads[0], scheduler, minor)
             if found is not None:
@@ -194,17 +185,7 @@ def evaluate(
         if scheduler.name in made:
             baseline = f"{scheduler}{made[scheduler.name][1]}"
             experiments = [replace(each, policies=(baseline, *each.policies)) for each in experiments]
-        if options.fit and fitted.name not in made:
-            note = fit_to(experiments, fitted, options.fit_generations, jobs)
-            made[fitted.name] = fitted.read_bytes(), note
-        if options.fit:
-            experiments = [replace(each, policies=(*each.policies, str(fitted))) for each in experiments]
-        notes = ReportNotes(
-            command,
-            reason,
-            fitted=made[fitted.name][1] if options.fit else "",
-            kept=tuple(Path(folder, name) for name in made),
-        )
+        notes = ReportNotes(command, reason, kept=tuple(Path(folder, name) for name in made))
         outcomes = compare(
             experiments,
             results,
@@ -279,32 +260,3 @@ def warn_and_check(experiments: Sequence[Experiment], options: ComparisonOptions
                 warn(duration_warnings(source, load, timed.mean_duration))
         if options.bound:
             check_bound(source, next(iter(protocols), "inflation"))
-
-
-def fit_to(experiments: Sequence[Experiment], file: Path, generations: int | None, jobs: int) -> str:
-    """Fit a policy to the workload of experiments, as `policy fit` does.
-
-    Args:
-        experiments: experiments on one workload that differ in their protocols alone.
-        file: policy file to write; its name becomes the policy's name.
-
-    Returns:
-        A sentence on what was kept.
-    """
-    from steersman.policies.files.policy_file import write_policy
-
-    fitted_to = next((experiment for experiment in experiments if experiment.protocol == "timed"), experiments[0])
-    # One policy for all protocols. A search cannot run in `arrivals`, and one in `inflation` serves it, too.
-    if any(experiment.protocol != "timed" for experiment in experiments):
-        fitted_to = replace(fitted_to, protocol="inflation", load=None, mean_duration=None)
-    settings = {
-        "protocol": fitted_to.protocol,
-        "ratio": fitted_to.ratio,
-        "load": fitted_to.load,
-        "mean_duration": fitted_to.mean_duration,
-    }
-    fitted = fit_workload(fitted_to.workloads[0], settings, generations=generations, jobs=jobs)
-    write_policy(file, fitted.card, fitted.arrays)
-    note = describe_fit(fitted)
-    say(note)
-    return note

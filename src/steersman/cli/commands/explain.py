@@ -39,7 +39,8 @@ from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from steersman.apps.service.messages.types import Explanation
+    from steersman.apps.service.messages import Explanation
+    from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
     from steersman.orders.order import Order
     from steersman.policies.base import Policy

@@ -16,7 +16,7 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_overwriting, compile_for
-from steersman.cluster.gpu_resources import SHARED_GPUS
+from steersman.cluster.model import SHARED_GPUS
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 

@@ -53,7 +53,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     **Example**: steersman policy fit-order --nodes nodes.yaml --pods jobs.csv --output order.safetensors
     """
     loads = _parse_loads(options.load)
-    from steersman.orders.order_file import open_order, write_order
+    from steersman.orders.registry import open_order, write_order
 
     check_model_output(options.output, "an order file", open_order)
 

@@ -49,7 +49,7 @@ def probe(options: ProbeOptions, logs: LogOptions) -> None:
     logs.check()
     logs.configure()
 
-    from steersman.apps.runtime.probe_server import serve_probe
+    from steersman.apps.runtime.http_server import serve_probe
     from steersman.apps.runtime.tasks import run
 
     measured = Probe(parsed, options.interval, options.samples, options.timeout)

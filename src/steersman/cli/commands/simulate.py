@@ -143,7 +143,7 @@ def read_plan(
     `shufflePod`, in the random order that simon's seed gives.
     """
     from steersman.workloads.experiments import EXPERIMENT_FORMATS
-    from steersman.workloads.generators.go_random import GoRand
+    from steersman.workloads.generators.inflation import GoRand
     from steersman.workloads.profile import typical_pods
 
     cluster, scheduler = EXPERIMENT_FORMATS.find("simon").read(cluster_config, scheduler_config)

@@ -47,10 +47,10 @@ def workbench(
 
     **Example**: steersman workbench --jupyter-port 0
     """
+    from steersman.apps import workbench as services
     from steersman.apps.local_cluster.cluster import check_new, take_down
     from steersman.apps.local_cluster.record import require
-    from steersman.apps.workbench import services
-    from steersman.apps.workbench.supervisor import choose_port, running, watch
+    from steersman.apps.workbench import choose_port, running, watch
 
     require_extra("the workbench", "workbench", "jupyterlab", "ipykernel", "tensorboard")
     in_existing = existing.load() is not None  # what is wrong with it is said before anything starts

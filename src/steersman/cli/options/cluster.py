@@ -16,7 +16,7 @@ from steersman.core.errors import InputError
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.kubernetes.client import Client
     from steersman.policies.base import Policy
 
@@ -100,7 +100,7 @@ def check_new_folder(output: Path) -> None:
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> ClusterTarget:
     """Return the cluster of these options (`apps.load.target`); print it if the local one is the only choice."""
-    from steersman.apps.load.target import find_target
+    from steersman.apps.load.live_cluster import find_target
 
     target = find_target(kubeconfig, context, name)
     if target.by_default:

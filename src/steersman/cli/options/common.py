@@ -193,7 +193,7 @@ ORDERS_HELP = (
 POLICIES_HELP = (
     f"{', '.join(POLICY_NAMES)}, by telemetry {', '.join(TELEMETRY_POLICY_NAMES)}, a weighted sum such as "
     "fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), a formula of steersman policy "
-    "export (my-rule.txt), a KubeSchedulerConfiguration (my-scheduler.yaml), the URL of a server that scores nodes "
+    "fit (my-rule.txt), a KubeSchedulerConfiguration (my-scheduler.yaml), the URL of a server that scores nodes "
     "(http://localhost:5000/score), or your own as module:Class. "
     "steersman@max-kind-loss:2 bounds what any kind of pod may lose against kube-default."
 )

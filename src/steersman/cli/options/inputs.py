@@ -96,7 +96,7 @@ class FileInputs:
             raise UsageError(f"--nodes is missing: found no nodes in {names}")
         if self.count > 1 and not several:
             raise UsageError(f"{used[0].split()[-1]} names {self.count} workloads; give one")
-        from steersman.workloads.formats.openb.traces import known_names
+        from steersman.workloads.formats.openb import known_names
 
         for name in self.workload or ():
             if name not in known_names():
@@ -121,7 +121,7 @@ class FileInputs:
 
         `replayed`: whether pods of Kubernetes objects arrive and leave when they did.
         """
-        from steersman.workloads.formats.openb.traces import embedded
+        from steersman.workloads.formats.openb import embedded
 
         result = tuple(embedded(name) for name in self.workload or ())
         for workload in result:

@@ -19,20 +19,18 @@ if TYPE_CHECKING:
     from steersman.orders.order import Order
 
 
-def check_policies(policies: Sequence[str], baseline: str | None, *, fit: bool = False) -> str:
+def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     """Check the names of policies, and return the baseline's."""
     from steersman.evaluation.experiment import RESERVED
     from steersman.policies.registry import resolve
-    from steersman.training.search.fit import FITTED
 
-    reserved = RESERVED | ({FITTED: "the policy of --fit"} if fit else {})
     specs: dict[str, str] = {}
     for spec in policies:
         with attribute_errors(f"policy {spec!r}"):
             label = resolve(spec).name
-        if label in reserved:
+        if label in RESERVED:
             raise UsageError(
-                f"--policy {spec} is called {label}, which is the name of {reserved[label]} in results; rename it"
+                f"--policy {spec} is called {label}, which is the name of {RESERVED[label]} in results; rename it"
             )
         if label in specs:
             raise UsageError(

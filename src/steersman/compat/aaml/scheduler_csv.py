@@ -15,8 +15,7 @@ import numpy as np
 from steersman.agents.buffers.recording import Recording, RecordingFormat
 from steersman.agents.networks.tensors import Arrays, stack
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.base import Candidates
@@ -24,9 +23,7 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.heuristics import heuristic
-from steersman.workloads.files import CSV_SUFFIXES
-from steersman.workloads.profile import typical_pods
-from steersman.workloads.recorded_bindings import (
+from steersman.workloads.experiments import (
     CLEARED_PODS,
     NODE_CPU,
     NODE_MEMORY,
@@ -40,6 +37,8 @@ from steersman.workloads.recorded_bindings import (
     recorded_class,
     recorded_nodes,
 )
+from steersman.workloads.files import CSV_SUFFIXES
+from steersman.workloads.profile import typical_pods
 
 MOST_UNEXPLAINED = 0.25
 """Share of a cluster's CPU that its last row may have in use beyond what the pods before it request, or below."""

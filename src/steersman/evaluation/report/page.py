@@ -79,7 +79,6 @@ def write_report(
     learning: LearningCurve | None = None,
     understood: Sequence[str] = (),
     accounts: Sequence[str] = (),
-    fitted: str = "",
 ) -> None:
     """Write the report of an experiment.
 
@@ -117,7 +116,6 @@ def write_report(
             reason=reason,
             understood=understood,
             accounts=accounts,
-            fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
             # mtime=0: the same results give the same bytes. A browser rejects NaN, which is no JSON.
             figures=_text(gzip.compress(json.dumps(figures, separators=(",", ":"), allow_nan=False).encode(), mtime=0)),

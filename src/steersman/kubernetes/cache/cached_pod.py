@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.replicas import read_annotations
-from steersman.cluster.volumes.pod_claims import PodClaim
+from steersman.cluster.volumes.claims import PodClaim
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +37,7 @@ class CachedPod:
         seen: monotonic seconds at which it was first seen.
         waits_since: when it began to wait for its scheduler, seconds since 1970: its creation, or when its gates were
             removed; None: the API does not say.
+        refusal: why it was unschedulable, as its condition in the API says; "": it was not tried, or is bound.
         started: when its kubelet began with it, seconds since 1970; None: it has not, or its node does not say.
     """
 
@@ -60,6 +61,7 @@ class CachedPod:
     has_device_claims: bool = False
     seen: float = field(default_factory=time.monotonic)
     waits_since: float | None = None
+    refusal: str = ""
     started: float | None = None
 
     @property

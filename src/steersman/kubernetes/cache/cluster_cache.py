@@ -21,7 +21,7 @@ from steersman.cluster.objects.api.pods import UNSCHEDULABLE, LivePod
 from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.cluster.objects.fields import FieldError, unix_seconds
-from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY, device_numbers
+from steersman.cluster.objects.gpus import GPU_INDEX_KEY, device_numbers
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener, may_differ
 from steersman.kubernetes.cache.device_claims import DeviceClaims
 from steersman.kubernetes.cache.pod_decoder import PodDecoder
@@ -159,7 +159,8 @@ class ClusterCache(PodStore):
     def _settle(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw, *, new: bool) -> None:
         """Apply the API's version of a known pod."""
         node, deleting = head.node, head.metadata.deletion_timestamp is not None
-        pod.version = head.metadata.resource_version
+        pod.version, condition = head.metadata.resource_version, head.scheduled_condition
+        pod.refusal = condition.message or "" if condition.reason == UNSCHEDULABLE else ""
         if pod.started is None and head.status.start_time:
             pod.started = unix_seconds(head.status.start_time)
         changed = new or deleting != pod.deleting

@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
-from steersman.cluster.namespace_use import NamespaceUse
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import NO_OWNER_PODS, NamespaceUse, OwnerPods, PodQuery
 from steersman.cluster.provisional import pod_selectors, provisional_numbers, selector_keys
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
@@ -24,9 +22,9 @@ from steersman.kubernetes.selectors import as_written
 
 CLASSES_KEPT = 2_000
 """Number of pod classes, label sets and selectors beyond which unused ones are forgotten."""
-NUMBERS_OF_WAITING = 256
-"""Classes, rules and label sets of a namespace's pending pods that stay in the state. Further pods without a node have
-numbers during an attempt alone, or pods that fit nowhere would make all decisions slower."""
+NUMBERS_OF_WAITING, ALL_NUMBERS_OF_WAITING = 256, 2_048
+"""Classes, rules and label sets of pending pods that stay in the state, of one namespace and of all. Further pods
+without a node have numbers during an attempt alone, or pods that fit nowhere would make all decisions slower."""
 
 
 class PodStore:
@@ -183,15 +181,15 @@ class PodStore:
         pod.class_id = pod.labels_id = -1
 
     def number_waiting(self, pod: CachedPod) -> bool:
-        """Give a pending pod numbers unless its namespace has too many; return whether it has them."""
-        namespace = pod.pod.namespace
-        if pod.class_id < 0 and self._waiting_numbers[namespace] < NUMBERS_OF_WAITING:
+        """Give a pending pod numbers unless its namespace or all have too many; return whether it has them."""
+        namespace, given = pod.pod.namespace, self._waiting_numbers
+        if pod.class_id < 0 and given[namespace] < NUMBERS_OF_WAITING and given.total() < ALL_NUMBERS_OF_WAITING:
             # Pods of others get numbers by the labels that it selects by; these are not charged to it.
             self.select(selected_keys(pod.pod.constraints))
             before = self.state.numbers
             self.renumber(pod)
             self._charged[pod.key] = self.state.numbers - before
-            self._waiting_numbers[namespace] += self._charged[pod.key]
+            given[namespace] += self._charged[pod.key]
         return pod.class_id >= 0
 
     @contextmanager

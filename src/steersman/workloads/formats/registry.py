@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from steersman.workloads.formats.base import WorkloadFormat
 
 BUILT_IN = {
-    "openb": "steersman.workloads.formats.openb.format:OpenbCsv",
-    "deployments": "steersman.workloads.formats.deployments:DeploymentsCsv",
+    "openb": "steersman.workloads.formats.lists:OpenbCsv",
+    "deployments": "steersman.workloads.formats.lists:DeploymentsCsv",
     "gpu-v2025": "steersman.workloads.formats.gpu_v2025:GpuV2025Csv",
-    "philly": "steersman.workloads.formats.philly:PhillyTrace",
-    "sacct": "steersman.workloads.formats.slurm:SacctTable",
-    "helios": "steersman.workloads.formats.helios:HeliosCsv",
-    "gpu-v2020": "steersman.workloads.formats.alibaba:PaiCsv",
-    "alibaba-v2018": "steersman.workloads.formats.alibaba:BatchTaskCsv",
-    "azure": "steersman.workloads.formats.azure:AzureCsv",
-    "google-v3": "steersman.workloads.formats.google:GoogleJson",
+    "philly": "steersman.workloads.formats.published:PhillyTrace",
+    "sacct": "steersman.workloads.formats.jobs:SacctTable",
+    "helios": "steersman.workloads.formats.published:HeliosCsv",
+    "gpu-v2020": "steersman.workloads.formats.published:PaiCsv",
+    "alibaba-v2018": "steersman.workloads.formats.published:BatchTaskCsv",
+    "azure": "steersman.workloads.formats.published:AzureCsv",
+    "google-v3": "steersman.workloads.formats.published:GoogleJson",
     "jobs": "steersman.workloads.formats.jobs:JobsCsv",
     "swf": "steersman.workloads.formats.swf:Swf",
-    "yaml": "steersman.workloads.formats.kubernetes.format:KubernetesYaml",
+    "yaml": "steersman.workloads.formats.kubernetes.objects:KubernetesYaml",
 }
 """Where the class of a format is, in the order in which contents of several are put together."""
 SHOWN, COMPARED, SIMILAR = 60, 100, 0.6

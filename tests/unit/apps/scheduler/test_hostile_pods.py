@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from tests.support.hostile import KINDS, hostile_pod
@@ -11,8 +13,11 @@ from tests.support.waking import Lane, Object
 from tests.unit.apps.scheduler.test_waking import World
 
 from steersman.apps.scheduler import hints
-from steersman.apps.scheduler.queue import FAILURES
+from steersman.apps.scheduler.queue import FAILURES, UNSCHEDULABLE_SECONDS
+from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler
+from steersman.core import time_slices
+from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.store import NUMBERS_OF_WAITING
 
@@ -149,3 +154,112 @@ def test_search_for_woken_pods_looks_at_some_pods_with_claims_of_each_namespace(
         assert scheduler.queue.unschedulable < PODS
 
     play(test)
+
+
+def hostile_in(namespace: str, kind: str, i: int, message: str = "") -> Object:
+    """A hostile pod of a namespace; with a message it was tried before."""
+    pod = hostile_pod(kind, i, has_room=False, scheduler="steersman")
+    pod["metadata"]["namespace"] = namespace
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {**pod, "status": {"conditions": [condition] if message else []}}
+
+
+@pytest.mark.parametrize("kind", ["anti-affinity", "node selector", "labels"])
+def test_pods_of_many_namespaces_leave_a_bounded_number_of_classes_and_rules(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "ALL_NUMBERS_OF_WAITING", 50)
+
+    def test(world: World) -> None:
+        world.apply("create", machine("node"))
+        for i in range(PODS):
+            world.apply("create", hostile_in(f"full-{i}", kind, i))
+        world.run()
+        assert world.scheduler.cache.state.numbers <= 50 + RULES_OF_A_POD
+        world.apply("create", small_pod("small"))
+        world.run()
+        assert world.node_of("other/small") == "node"
+
+    play(test)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_new_pod_goes_before_pods_of_many_namespaces_that_were_tried(is_restarted: bool) -> None:
+    def test(world: World) -> None:
+        world.apply("create", machine("node"))
+        for i in range(PODS):
+            message = "0/1 nodes are available: 1 Insufficient cpu." if is_restarted else ""
+            world.apply("create", hostile_in(f"full-{i}", "node selector", i, message))
+        if not is_restarted:
+            world.run()
+            world.now += UNSCHEDULABLE_SECONDS
+        world.apply("create", small_pod("small"))
+        first = world.scheduler.queue.pop()
+        assert first is not None
+        assert first.pod.key == "other/small"
+        world.scheduler._schedule_one(first)
+        before = world.attempts.failed_attempts
+        world.run()
+        assert world.attempts.failed_attempts == before + PODS, "each is tried all the same"
+
+    play(test)
+
+
+def test_reasons_that_the_api_has_are_not_written_again_after_a_restart() -> None:
+    def test(world: World) -> None:
+        told: list[str] = []
+
+        def unschedulable(queued: QueuedPod, why: str, _: float) -> None:
+            if why != queued.message:
+                told.append(queued.pod.key)
+
+        world.scheduler.reporter.unschedulable = unschedulable  # type: ignore[method-assign]
+        world.apply("create", machine("node"))
+        same, other = "0/7 nodes are available: 7 Insufficient cpu.", "0/7 nodes are available: 7 Too many pods."
+        world.apply("create", hostile_in("full", "tolerations", 0, same))
+        world.apply("create", hostile_in("full", "tolerations", 1, other))
+        # The leader tries this one after it was seen here.
+        world.apply("create", hostile_in("full", "tolerations", 2))
+        world.apply("create", hostile_in("full", "tolerations", 2, same))
+        world.apply("create", hostile_in("full", "tolerations", 3))
+        world.run()
+        assert told == ["full/tolerations-3", "full/tolerations-1"]
+
+    play(test)
+
+
+def test_search_for_woken_pods_does_not_read_all_pods_that_share_no_group() -> None:
+    def test(world: World) -> None:
+        world.apply("create", machine("node"))
+        for i in range(PODS):
+            world.apply("create", hostile_pod("volumes", i, has_room=False, scheduler="steersman"))
+        world.run()
+        queue = world.scheduler.queue
+        assert queue.unschedulable == PODS
+        assert not queue.groups()
+        assert {namespace: len(pods) for namespace, pods in queue.singles.items()} == {"full": PODS}
+
+    play(test)
+
+
+def test_scheduler_gives_way_after_some_milliseconds_of_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    world_of: list[World] = []
+    # Each attempt takes a millisecond.
+    monkeypatch.setattr(
+        time_slices, "time", SimpleNamespace(monotonic=lambda: world_of[0].attempts.failed_attempts / 1000)
+    )
+
+    async def run() -> None:
+        world_of.append(world := World())
+        world.apply("create", machine("node"))
+        for i in range(PODS):
+            world.apply("create", hostile_pod("tolerations", i, has_room=False, scheduler="steersman"))
+        loop = asyncio.create_task(world.scheduler._loop())
+        attempts = [0]
+        while attempts[-1] < PODS:
+            await asyncio.sleep(0)
+            attempts.append(world.attempts.failed_attempts)
+        loop.cancel()
+        assert max(after - before for before, after in itertools.pairwise(attempts)) <= 6
+
+    asyncio.run(run())

@@ -29,7 +29,7 @@ class Clock:
 
 def pod(name: str, priority: int = 0, namespace: str = "default") -> CachedPod:
     model = Pod(name, PodClass(Requests(cpu_milli=100)), namespace, priority=priority)
-    return CachedPod(f"{namespace}/{name}", name, model, 1)
+    return CachedPod(f"{namespace}/{name}", name, model, 1, class_id=0, labels_id=0)
 
 
 @pytest.fixture
@@ -183,6 +183,27 @@ def test_woken_pod_after_its_backoff_is_active_at_once(queue: SchedulingQueue, c
     queue.add(pod("new"))
     queue.wake(dict.fromkeys(queue.groups(), 1))
     assert popped(queue) == ["high", "new"]
+
+
+def test_helped_pod_keeps_its_place_by_age(queue: SchedulingQueue, clock: Clock) -> None:
+    queue.add(pod("old"))
+    fail(queue, 1)
+    clock.now += 1.0
+    queue.add(pod("new"))
+    queue.wake(dict.fromkeys(queue.groups(), 1))
+    assert popped(queue) == ["old", "new"]
+
+
+def test_pods_that_were_tried_get_one_of_some_attempts_beside_new_ones(queue: SchedulingQueue, clock: Clock) -> None:
+    for i in range(2):
+        queue.add(pod(f"old-{i}"))
+    fail(queue, 2)
+    clock.now += UNSCHEDULABLE_SECONDS
+    for i in range(2 * TURN):
+        queue.add(pod(f"new-{i}"))
+    names = popped(queue)
+    assert names.index("old-0") <= TURN
+    assert names.index("old-1") == names.index("old-0") + TURN + 1
 
 
 def test_uncounted_attempt_adds_no_backoff(queue: SchedulingQueue) -> None:

@@ -243,7 +243,7 @@ def down(name: Name = DEFAULT_NAME) -> None:
 def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: bool) -> list[Node]:
     """Return the nodes to create, the tainted control-plane node first; by default none in an existing cluster."""
     from steersman.apps.local_cluster import nodes
-    from steersman.apps.local_cluster.node_shapes import parse_groups
+    from steersman.apps.local_cluster.nodes import parse_groups
 
     groups, has_shapes = parse_groups(new.node_shape), "node_shape" in given_options(new)
     if options.nodes_from is not None:
@@ -269,7 +269,7 @@ def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: boo
 
 async def _status(client: Any) -> dict[str, Any]:
     from steersman.apps.local_cluster.occupancy import pods_by_phase, ready_nodes
-    from steersman.apps.runtime.server_version import server_version
+    from steersman.apps.runtime.listing import server_version
 
     await _check_ready(client)
     version = await server_version(client)

@@ -164,7 +164,8 @@ def add_nodes(
     **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
     """
     from steersman.apps.local_cluster import nodes as simulated
-    from steersman.apps.local_cluster.node_shapes import parse_groups
+    from steersman.apps.local_cluster.nodes import parse_groups
+    from steersman.apps.local_cluster.record import ClusterBackend
 
     groups, record = parse_groups(new.node_shape), record_of(name, existing)
     if record.way is ClusterBackend.KUBECONFIG and not yes:

@@ -31,15 +31,13 @@ from steersman.cli.options.live_learning import LiveLearning, check_unused, expl
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
-from steersman.cli.reading import FitGenerations
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.errors import UsageError
 from steersman.prometheus.configuration import Configuration, read_configuration
-from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
 
 ADDRESS, PORT = "127.0.0.1", 10269
@@ -82,17 +80,6 @@ class ScheduleOptions:
         RequiresOption("shadow"),
     ] = TableOrJson.TABLE
     unchecked: UncheckedOption = False
-    fit: Annotated[
-        Path | None,
-        path_option(
-            "Fit a policy to this cluster's nodes and pods in a separate process, write it to FILE "
-            "(mine.safetensors), and use it if it is shown to be better than every rule and every packaged policy; "
-            "--policy is used until then."
-        ),
-        Excludes("shadow"),
-        Excludes("learn"),
-    ] = None
-    fit_generations: FitGenerations = None
     telemetry: TelemetryOption = None
 
     @property
@@ -187,22 +174,6 @@ class BindingOptions:
         )
 
 
-def check_fit(file: Path) -> None:
-    """Check that --fit overwrites nothing but a policy file. Raises UsageError: its file cannot be used."""
-    from steersman.policies.files.policy_file import SUFFIX, read_policy
-
-    if file.suffix != SUFFIX:
-        raise UsageError(f"--fit {file}: the name of a policy file must end in {SUFFIX}")
-    if file.exists():
-        try:
-            read_policy(file)
-        except SteersmanError:
-            raise UsageError(f"--fit {file}: exists and is not a policy file; name another file") from None
-    elif not file.parent.is_dir():
-        raise UsageError(f"--fit {file}: there is no folder {file.parent}; create it, or name another file")
-    check_writable("--fit", file)
-
-
 @partial(with_options, declared=exploration_parameters)
 def schedule(
     options: ScheduleOptions,
@@ -278,8 +249,6 @@ def schedule(
         check_predictable(resolved, policy)
         task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
-    if options.fit is not None:
-        from steersman.cli.learning import fitting
     if plan is not None and learning.learn is not None:
         from steersman.apps.scheduler.agent_policy import agent_policy
         from steersman.cli.learning import Learning, agent_process, agent_settings, prepare
@@ -301,13 +270,10 @@ def schedule(
         agent = None
         if plan is not None:
             agent = stack.enter_context(agent_process(Learning(plan, live_run, target.config, telemetry, logs)))
-        if options.fit is not None:
-            stack.enter_context(fitting(options.fit, options.fit_generations, target.config, logs))
         settings = binding.settings(
             options.scheduler,
             policy=policy,
             agent=agent,
-            fitted=options.fit,
             unchecked=options.unchecked,
             telemetry=telemetry,
             order=chosen_order,
@@ -322,8 +288,6 @@ def schedule(
 def _checked_plan(options: ScheduleOptions, learning: LiveLearning, exploration: Mapping[str, Any]) -> LivePlan | None:
     if options.output is not None:
         check_new_folder(options.output)
-    if options.fit is not None:
-        check_fit(options.fit)
     if learning.learn is None:
         check_unused(exploration)
         return None

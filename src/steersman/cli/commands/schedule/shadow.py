@@ -10,9 +10,9 @@ from pathlib import Path
 
 import structlog
 
-from steersman.apps.load.target import ClusterTarget
+from steersman.apps.load.live_cluster import ClusterTarget
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary, Shadow
 from steersman.cli.options.cluster import check_new_folder, run_with_client
 from steersman.cli.options.common import TableOrJson

@@ -26,16 +26,17 @@ from steersman.cli.options.generated import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.latency_limits import limits_of
+from steersman.cluster.node_metrics import limits_of
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
-    from steersman.apps.load.copies.loop import CopyOptions, CopyStats
+    from steersman.apps.load.copies import CopyOptions, CopyStats
     from steersman.apps.load.driver import FillStats
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.load.replay import ReplayStats
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
     from steersman.workloads.generators.deployments import Row
 
@@ -143,7 +144,7 @@ def run(
         check_writable("--output", options.output)
     target.require_consent("create and delete Deployments", yes=cluster.yes)
     if copies.manifest is not None:
-        from steersman.apps.load.copies.loop import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
+        from steersman.apps.load.copies import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
 
         manner = CopyOptions(
             copies=copies.copies or DEFAULT_COPIES,
@@ -278,7 +279,7 @@ def _stoppable(progress: Progress) -> Iterator[Callable[[int, int], None]]:
 
 
 def _clean(target: ClusterTarget, yes: bool) -> None:
-    from steersman.apps.load.cleaning import clean
+    from steersman.apps.load.run_state import clean
 
     target.require_consent("delete what 'steersman workload' made", yes=yes)
     with Progress("deleting pods") as progress:
@@ -287,8 +288,7 @@ def _clean(target: ClusterTarget, yes: bool) -> None:
 
 
 def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: RunRecordOptions) -> None:
-    from steersman.apps.load.copies.loop import CopyLoop
-    from steersman.apps.load.copies.manifest import check_names, read_manifest
+    from steersman.apps.load.copies import CopyLoop, check_names, read_manifest
     from steersman.apps.load.driver import RowLog
 
     deployments = read_manifest(manifest)
@@ -313,6 +313,7 @@ def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, pla
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
+
     result = {}
     for text in given:
         key, separator, value = text.partition("=")

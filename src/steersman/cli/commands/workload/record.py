@@ -54,7 +54,7 @@ def record(
     say_warnings()
 
     from steersman.apps.recorder import recording
-    from steersman.apps.runtime.decoding import read_nodes
+    from steersman.apps.runtime.listing import read_nodes
     from steersman.objectives import registry
     from steersman.policies.features import view as find_view
 
@@ -114,7 +114,7 @@ def snapshot(
     target = cluster.find()
 
     from steersman.apps.recorder import snapshot as taking
-    from steersman.apps.recorder.anonymization import anonymised
+    from steersman.apps.recorder.snapshot import anonymised
 
     if taking.is_file(output):
         check_writable("--output", output)
