@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from steersman.workloads.generators.deployments import DeploymentSettings, Row
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-"""The subcommands of `steersman workload`."""
 app.command(cls=HelpLevels)(load.run)
 for live in (load.replay, record.record, record.snapshot):
     app.command()(live)
