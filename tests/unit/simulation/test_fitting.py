@@ -30,7 +30,7 @@ from steersman.simulation.selection import choice, fitting, stock_search
 from steersman.simulation.selection.choice import MemberChoice
 from steersman.simulation.selection.fitting import FITTED, MOST_NODES, PARTS, fit_weights, parts
 from steersman.simulation.selection.stock_search import SearchOptions, mean_costs
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Recorded, Workload
 
