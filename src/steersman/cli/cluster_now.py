@@ -80,7 +80,10 @@ def read_now(
     Args:
         now: the time of the files; None: they are as old as the last thing that they tell of.
     """
-    stated = None if now is None else _time_of(now)
+    try:
+        stated = None if now is None else datetime.fromisoformat(now).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(f"--now {now}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
     if inputs.is_chosen(target):
         source = inputs.read(warn)[0]
         seconds = source.lives.latest if stated is None else stated
@@ -108,13 +111,6 @@ def check_moment(source: Workload) -> None:
     if any(pod.deletion_time is not None for pod in source.pods):
         expected = "expected a cluster's objects, as kubectl get nodes,pods -A -o yaml writes them"
         raise UsageError(f"{source.name} is a trace, whose pods state when they end; {expected}")
-
-
-def _time_of(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        raise UsageError(f"--now {text}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
 
 
 def say_if_gone(workload: Workload, spec: str) -> None:

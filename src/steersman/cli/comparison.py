@@ -25,8 +25,6 @@ from steersman.evaluation.report.curves import LearningCurve
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison
 from steersman.evaluation.results import FINISHED, PARTIAL, staged, summary_csv, write_partial
-from steersman.policies.base import Policy
-from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult
 
 KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
@@ -35,12 +33,7 @@ KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class ReportNotes:
-    """What a report says beside the outcome.
-
-    Attributes:
-        reason: why these protocols, if the data chose them.
-        kept: files that are put beside the results.
-    """
+    """What a report says beside the outcome."""
 
     command: str
     reason: str = ""
@@ -82,7 +75,7 @@ def compare(
         finished = read_finished(results.output, resumable.description)
     elif resumable is not None and made:
         resumable.write(results.output, {})
-    compile_for(names_of(experiments[0].policies), experiments[0].workloads)
+    compile_for([each for each in experiments[0].policies if isinstance(each, str)], experiments[0].workloads)
     try:
         evaluation = evaluate_experiments(
             experiments,
@@ -109,11 +102,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Resumable:
-    """What `--resume` continues by.
-
-    Attributes:
-        made: files that it made before.
-    """
+    """What `--resume` continues by."""
 
     description: Description
     command: StoredCommand
@@ -129,11 +118,7 @@ class Resumable:
 
 
 class RunKeeper:
-    """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed.
-
-    Args:
-        resumable: what is written, but for the runs.
-    """
+    """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed."""
 
     def __init__(self, output: Path, resumable: Resumable, clock: Callable[[], float] = time.monotonic) -> None:
         self._output, self._resumable, self._clock = output, resumable, clock
@@ -157,16 +142,8 @@ def shown(what: str) -> Iterator[OnRun]:
         yield progress.update
 
 
-def names_of(policies: Sequence[str | Policy | PolicyProtocol]) -> list[str]:
-    return [each for each in policies if isinstance(each, str)]
-
-
 def keep_finished(interruption: InterruptionError, output: Path, resumable: Resumable | None) -> InterruptionError:
-    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file.
-
-    Args:
-        resumable: what `--resume` continues by; None: it cannot.
-    """
+    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file."""
     finished, clauses = interruption.finished, []
     if resumable is not None and (finished or resumable.made):
         resumable.write(output, finished)

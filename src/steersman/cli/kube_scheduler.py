@@ -56,10 +56,6 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
     """Return the policy of the configuration that schedules a cluster, written to a file; None if it is not known.
 
     Prints in a line what is known of each scheduler.
-
-    Args:
-        source: its pods, whose scheduler is looked for.
-        minor: of Kubernetes; None: the newest.
     """
     from steersman.apps.runtime.cluster_schedulers import find_schedulers
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -28,7 +28,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import background_process, restarted
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
-from steersman.prometheus.configuration import Configuration, read_configuration
+from steersman.prometheus.configuration import Configuration
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
@@ -37,6 +37,16 @@ if TYPE_CHECKING:
 OBSERVER_NICENESS = 10
 
 log = structlog.get_logger("learning")
+
+
+class Learning(NamedTuple):
+    """What a process that learns is started with; without telemetry its configuration is None."""
+
+    plan: LivePlan
+    run: LiveRun
+    kubeconfig: KubeConfig
+    telemetry: Configuration | None
+    logs: LogOptions
 
 
 def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore: bool) -> LiveRun:
@@ -56,9 +66,7 @@ def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettin
 
 
 @contextmanager
-def agent_process(
-    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
-) -> Iterator[AgentSettings]:
+def agent_process(learning: Learning) -> Iterator[AgentSettings]:
     """Run the agent in a background process until the block ends; one that dies is started again."""
     link: AgentLink | None = None
     is_closing = False
@@ -67,81 +75,64 @@ def agent_process(
     def begin(on_exit: Callable[[int], None]) -> Iterator[None]:
         nonlocal link
         here, there = multiprocessing.Pipe()
-        with background_process(on_exit, _learn, plan, live_run, there, kubeconfig, telemetry_config, logs):
+        with background_process(on_exit, _learn, learning, there):
             # The child has a copy. With ours open, reading would not end when the child dies.
             there.close()
             if link is None:
-                link = AgentLink(here, asks_fallback=plan.asks_fallback)
+                link = AgentLink(here, asks_fallback=learning.plan.asks_fallback)
             else:
                 link.replace(here)
             yield
 
     def on_end(seconds: float) -> None:
         if not is_closing:
-            log.error(
-                "the agent's process has ended; the fallback decides", folder=str(live_run.folder), again_in=seconds
-            )
+            folder = str(learning.run.folder)
+            log.error("the agent's process has ended; the fallback decides", folder=folder, again_in=seconds)
 
     with restarted(begin, on_end):
         assert link is not None
         try:
-            yield agent_settings(plan, link)
+            yield agent_settings(learning.plan, link)
         finally:
             # Before `link.close`, which ends the agent: that is no failure to log.
             is_closing = True
             link.close()
 
 
-def _learn(
-    plan: LivePlan,
-    live_run: LiveRun,
-    connection: Connection,
-    kubeconfig: KubeConfig,
-    telemetry_config: Configuration | None,
-    logs: LogOptions,
-) -> None:
+def _learn(learning: Learning, connection: Connection) -> None:
     from steersman.apps.learner.agent_process import run_agent
 
-    logs.of_process("learn").configure()
+    learning.logs.of_process("learn").configure()
     try:
-        with _observing(plan, live_run.capacity, kubeconfig, telemetry_config, logs) as others:
-            run_agent(plan, live_run, connection, others)
+        with _observing(learning) as others:
+            run_agent(learning.plan, learning.run, connection, others)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))
 
 
 @contextmanager
-def _observing(
-    plan: LivePlan, capacity: int, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
-) -> Iterator[OtherSchedulers | None]:
+def _observing(learning: Learning) -> Iterator[OtherSchedulers | None]:
     """Observe other schedulers in a process until the block ends, if the agent learns from them."""
-    if not plan.learns_from_others:
+    if not learning.plan.learns_from_others:
         yield None
         return
 
     from steersman.apps.learner.agent_process import OtherSchedulers
 
     here, there = multiprocessing.Pipe()
-    with background_process(lambda _: None, _observe, plan, capacity, kubeconfig, telemetry_config, there, logs):
+    with background_process(lambda _: None, _observe, learning, there):
         there.close()
         yield OtherSchedulers(here)
 
 
-def _observe(
-    plan: LivePlan,
-    capacity: int,
-    kubeconfig: KubeConfig,
-    telemetry_config: Configuration | None,
-    connection: Connection,
-    logs: LogOptions,
-) -> None:
+def _observe(learning: Learning, connection: Connection) -> None:
     from steersman.apps.learner.agent_process import observe_others
 
     # Decisions have a deadline, learning from others has none.
     os.nice(OBSERVER_NICENESS)
     # The scheduler watches the same objects, and says what is wrong with them and with the API server.
-    LogOptions(logs.log_format, LogLevel.ERROR).configure()
-    observe_others(plan, capacity, kubeconfig, telemetry_config, connection)
+    LogOptions(learning.logs.log_format, LogLevel.ERROR).configure()
+    observe_others(learning.plan, learning.run.capacity, learning.kubeconfig, learning.telemetry, connection)
 
 
 def prepare_to_follow(
@@ -155,22 +146,17 @@ def prepare_to_follow(
 
 
 @contextmanager
-def following(
-    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry: str, logs: LogOptions
-) -> Iterator[None]:
+def following(learning: Learning) -> Iterator[None]:
     def on_exit(_: int) -> None:
-        log.error("the learning process has ended; the policy in use stays", folder=str(live_run.folder))
+        log.error("the learning process has ended; the policy in use stays", folder=str(learning.run.folder))
 
-    measured = read_configuration(Path(telemetry)) if telemetry else None
-    with background_process(on_exit, _follow, plan, live_run, kubeconfig, measured, logs):
+    with background_process(on_exit, _follow, learning):
         yield
 
 
-def _follow(
-    plan: LivePlan, live_run: LiveRun, kubeconfig: KubeConfig, telemetry_config: Configuration | None, logs: LogOptions
-) -> None:
-    logs.of_process("learn").configure()
+def _follow(learning: Learning) -> None:
+    learning.logs.of_process("learn").configure()
     try:
-        follow(plan, live_run, kubeconfig, telemetry_config)
+        follow(learning.plan, learning.run, learning.kubeconfig, learning.telemetry)
     except SteersmanError as error:
         log.error("learning ended", error=str(error))

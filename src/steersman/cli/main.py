@@ -118,7 +118,9 @@ def run(arguments: Sequence[str] | None) -> int:
         if COMPLETE in os.environ:
             # typer itself calls it only with `add_completion`, whose options --install-completion we do not have.
             completion_init()
-        status = app(args=arguments, prog_name=program_name(), complete_var=COMPLETE, standalone_mode=False)
+        # As the user calls it: kubectl finds it as a plugin.
+        name = "kubectl steersman" if Path(sys.argv[0]).name == "kubectl-steersman" else "steersman"
+        status = app(args=arguments, prog_name=name, complete_var=COMPLETE, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has closed the pipe
         discard_unwritten()
@@ -171,11 +173,6 @@ def complete_for_kubectl(words: Sequence[str]) -> int:
         print(value.rstrip())
     print(f":{NO_FILES if offered.getvalue().strip() else FILES}")
     return status
-
-
-def program_name() -> str:
-    """Return how the user calls the program: `kubectl steersman` if kubectl found it as a plugin."""
-    return "kubectl steersman" if Path(sys.argv[0]).name == "kubectl-steersman" else "steersman"
 
 
 def open_closed_streams() -> bool:

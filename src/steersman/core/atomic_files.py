@@ -24,11 +24,7 @@ STAGE = ".steersman-"
 
 
 def write_atomically(path: Path, content: bytes, *, sync: bool = False) -> None:
-    """Replace a file, or create it in an existing folder.
-
-    Args:
-        sync: see `replacing`.
-    """
+    """Replace a file, or create it in an existing folder."""
     with naming_in_errors(path), _replacing(path, sync) as part:
         part.write_bytes(content)
 
@@ -145,8 +141,10 @@ def _private_folder(parent: Path) -> Iterator[Path]:
 def _become(stage: Path, folder: Path) -> bool:
     """Rename a temporary folder; return False if the folder was created meanwhile."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes folders that only their owner may read.
-    stage.chmod(0o777 & ~_umask())
+    # mkdtemp makes folders that only their owner may read. A process's umask can only be read by setting it.
+    mask = os.umask(0)
+    os.umask(mask)
+    stage.chmod(0o777 & ~mask)
     try:
         stage.rename(folder)
     except OSError:
@@ -203,13 +201,6 @@ def _first_missing(folder: Path) -> Path | None:
     while not folder.exists():
         missing, folder = folder, folder.parent
     return missing
-
-
-def _umask() -> int:
-    """Return the process's umask (which can only be read by setting it)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def open_regular_file(path: Path) -> BinaryIO:

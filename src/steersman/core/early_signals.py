@@ -10,7 +10,6 @@ import os
 import signal
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a program to end."""
 
 
 def end_program(number: int, _frame: object) -> None:

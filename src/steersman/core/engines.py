@@ -60,11 +60,7 @@ class ClusterLostError(SteersmanError):
 
 
 class RayCluster:
-    """A cluster that this process is connected to.
-
-    Args:
-        address: of the head, for messages.
-    """
+    """A cluster that this process is connected to."""
 
     def __init__(self, ray: Any, address: str) -> None:
         self.ray, self.address = ray, address
@@ -104,11 +100,7 @@ class RayCluster:
 
 @contextmanager
 def connected(jobs: int | None) -> Iterator[RayCluster]:
-    """Connect to the cluster at RAY_ADDRESS, or to one on this machine that ends with the block.
-
-    Args:
-        jobs: number of cores of the cluster on this machine; None: all.
-    """
+    """Connect to the cluster at RAY_ADDRESS, or to one on this machine that ends with the block."""
     require_extra("--engine ray", "ray", "ray")
     address = os.environ.get(ADDRESS, "")
     # Ray itself would try for minutes.
@@ -318,7 +310,6 @@ class Engine(enum.StrEnum):
 
 
 TaskWorkers = Workers[Task, Answer] | RayWorkers[Task, Answer]
-"""Workers that each work on one task at a time."""
 
 
 @contextmanager

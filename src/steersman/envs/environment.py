@@ -274,19 +274,10 @@ RETURN = "return"
 def play(
     core: EnvCore, policy: str | Chooser, starts: Sequence[Mapping[str, Any]], figures: Callable[[], Arrays]
 ) -> Figures:
-    """Run one episode in every environment.
+    """Run one episode in every environment; return metrics of each, and `return`, the sum of its rewards.
 
-    Args:
-        core: E environments.
-        policy: a rule's name, or a function that chooses actions.
-        starts: the options of each episode; they name a seed, so that no other randomness matters.
-        figures: returns [E] metrics by name; it is called when an episode ends.
-
-    Returns:
-        The metrics of each episode, and `return`, the sum of its rewards.
-
-    Raises:
-        UsageError: there is no such rule, or an option is invalid.
+    `policy` is a rule's name, or a function that chooses actions. The options of each start name a seed: no other
+    randomness matters. `figures` returns [E] metrics by name; it is called when an episode ends.
     """
     rng = np.random.default_rng(0)
     for e, options in enumerate(starts):

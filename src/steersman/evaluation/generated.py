@@ -54,7 +54,7 @@ def play_all(
             filter of hard limits (`LatencyOptions.keep_hard_limits`).
 
     Returns:
-        Policy -> figure -> [S] values in the order of the seeds: the figures of `envs.latency.episode_metrics`, and
+        Policy -> figure -> [S] values in the order of the seeds: the figures of `envs.latency.environment`, and
         `return`.
     """
     if not len(seeds):

@@ -163,11 +163,7 @@ class SummaryTable:
 
 
 def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
-    """Return the rows of `summary.csv`: by workload (and `all` if there are several), policy and metric.
-
-    Args:
-        runs: all of one protocol.
-    """
+    """Return the rows of `summary.csv`: by workload (and `all` if there are several), policy and metric."""
     table = SummaryTable(runs)
     keys = [(w, p, m) for w in table.rows for p in table.policies for m in table.metrics]
     values = np.array([table.get(*key) for key in keys])

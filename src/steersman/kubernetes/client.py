@@ -28,7 +28,6 @@ TIMEOUT_SECONDS = 30.0
 DELETION_SECONDS = 90.0
 """The server deletes the objects of a collection one after the other, and gives up after 60 s."""
 PAGE = 1000
-"""Objects in a page of a list."""
 RETRIES = 4
 RETRY_SECONDS = (0.25, 4.0)
 LONGEST_RETRY_SECONDS = 30.0
@@ -118,11 +117,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class Client:
-    """Connection to one cluster; an asynchronous context manager.
-
-    Args:
-        user_agent: name in the server's logs.
-    """
+    """Connection to one cluster; an asynchronous context manager."""
 
     def __init__(self, config: KubeConfig, user_agent: str = "") -> None:
         self.config = config

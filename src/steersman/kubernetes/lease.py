@@ -27,7 +27,6 @@ ALL_LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 # The API refuses 0.
 RELEASED_SECONDS = 1
-"""Duration of a released lease."""
 APP_LABEL = ("app.kubernetes.io/name", "steersman")
 """Label by which the leases of our schedulers are found."""
 POLICY_KEY = "steersman.dev/policy"
@@ -35,7 +34,6 @@ POLICY_KEY = "steersman.dev/policy"
 SCHEDULER_KEY = "steersman.dev/scheduler"
 """Annotation of a lease: `schedulerName` of the pods that its holder places."""
 Spec = dict[str, Any]
-"""`spec` of a Lease."""
 
 log = structlog.get_logger("lease")
 

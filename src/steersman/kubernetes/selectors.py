@@ -169,12 +169,7 @@ class Selectors:
 
 
 class SelectorFeed:
-    """Handler of one kind of objects.
-
-    Attributes:
-        listed: whether its objects are known.
-        refused: whether they may not be listed.
-    """
+    """Handler of one kind of objects."""
 
     def __init__(self, all_kinds: Selectors, kind: SelectingResource) -> None:
         self._all, self.kind = all_kinds, kind

@@ -78,7 +78,6 @@ Ints = npt.NDArray[np.int64]
 REQUESTED, OFFERED, COUNT = range(3)
 """Rows of what claims of a storage class get on each node: bytes, bytes, and number of claims."""
 FULL = 100
-"""Percent."""
 
 
 def storage_scores(volume_fit: VolumeFit, shape: Sequence[tuple[int, int]]) -> Ints | None:

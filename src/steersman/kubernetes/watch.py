@@ -261,14 +261,7 @@ REFUSALS = (403, 404)
 
 
 class OptionalReflector(Reflector):
-    """Reflector of one collection that starts when it is needed, and ends if listing is refused.
-
-    Args:
-        refused: called with the resource's name if it may not be listed or does not exist.
-
-    Attributes:
-        is_refused: whether it cannot be listed.
-    """
+    """Reflector of one collection that starts when it is needed, and ends if listing is refused."""
 
     def __init__(self, client: Client, path: str, handler: Handler, refused: Callable[[str], None]) -> None:
         super().__init__(client, path, handler)

@@ -64,7 +64,6 @@ def _rewards(objective: Objective, before: Floats, after: Floats) -> Floats:
 
 
 OBJECTIVES = {objective.name: objective for objective in BUILT_IN}
-"""The built-in objectives by name."""
 REGISTRY: Registry[Objective] = Registry(
     "objective",
     "steersman.objectives",

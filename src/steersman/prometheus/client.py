@@ -19,11 +19,7 @@ PATH = "/api/v1/query"
 
 
 class PrometheusError(SteersmanError):
-    """Prometheus cannot be queried, or its response makes no sense.
-
-    Attributes:
-        reached: whether there was a response at all.
-    """
+    """Prometheus cannot be queried, or its response makes no sense."""
 
     def __init__(self, message: str, *, reached: bool) -> None:
         self.reached = reached

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration
 
 USERS_KEPT = 64
-"""Maximum number of user groups."""
 FUTURE_SECONDS = 60.0
 """Samples further in the future are refused (milliseconds for seconds, say)."""
 ALL_USERS = 0

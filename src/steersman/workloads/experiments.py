@@ -100,16 +100,8 @@ CLEARED_PODS = 20
 class RecordedBinding:
     """A row: a pod that was bound.
 
-    Attributes:
-        line: its line in the file.
-        name: name of the pod.
-        node: index of its node, the action.
-        reward: as recorded.
-        done: whether it was the last pod of its Deployment.
-        cpu_milli, memory_bytes: its requests.
-        usage: recorded share of each node's CPU, in use or free.
-        memory_usage, pods: recorded share of each node's memory, likewise, and its number of pods; empty where the
-            file has no such columns.
+    `node` is the action: the index of its node. `usage` and `memory_usage` are recorded shares of each node's CPU and
+    memory, in use or free, and `pods` its numbers of pods; the latter two are empty where the file has no such columns.
     """
 
     line: int

@@ -57,11 +57,7 @@ def with_running(
     are left out, as are those that belong to a missing node, and gated ones, which no scheduler looks at. Other pods of
     a missing node count as waiting. Where the running pods stay, the waiting ones come by priority, then age.
 
-    Args:
-        workload: nodes and pods, the latter perhaps more than those of `expanded` (of CSV files, which never run).
-        expanded: the pods that come from Kubernetes objects.
-        running: what to do with running pods.
-        may_be_empty: whether it is no error if no pod is left.
+    The workload may have more pods than `expanded`: those of CSV files, which never run.
     """
     counts = _Counts()
     if running is RunningPods.AS_WRITTEN:

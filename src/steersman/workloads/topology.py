@@ -82,14 +82,9 @@ def write_hierarchy(
     """Write every node and pod list with labels and scheduler name beside the original, its stem ending in `-hier`.
 
     Nodes are numbered over the files of one folder, since a folder may have one file per node. A file that repeats a
-    node of the folder is another list, and its numbers start again.
-
-    Args:
-        folders: workload folders, or folders of them; each one that holds files is a workload of its own.
-        hierarchy: the labels.
-        scheduler_name: written into pods that name no scheduler or the default one; "" leaves pods as they are.
-        node_list: a single file with nodes.
-        pod_list: a single file with pods.
+    node of the folder is another list, and its numbers start again. Each folder with files is a workload of its own.
+    The scheduler's name is written into pods that name none or the default one; "" leaves them as they are. If a
+    file is invalid, nothing is written.
     """
     groups = [group for folder in folders for group in _workloads(folder)]
     groups += [[file] for file in (node_list, pod_list) if file is not None]

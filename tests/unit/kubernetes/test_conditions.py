@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from aiohttp import web
 from tests.support.servers.fake_api_server import KubeDouble, failure, play
 
-from steersman.apps.scheduler.reporting import Conditions
+from steersman.apps.scheduler.reporting import CONDITION_WRITERS, Conditions
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
@@ -30,7 +31,7 @@ async def written(answer: Callable[[CachedPod], web.Response | None], seen: str 
             return answer(pod)
 
         double.fault = fault
-        conditions = Conditions(client)
+        conditions = Conditions(client, lambda: False)
         running = asyncio.create_task(conditions.run())
         conditions.put(pod, "no room")
         await asyncio.sleep(60.0)
@@ -71,5 +72,33 @@ def test_pod_changed_meanwhile_gets_no_condition() -> None:
 
     async def main() -> None:
         assert (await written(lambda _: None, "0"))[0] == []
+
+    play(main())
+
+
+@pytest.mark.parametrize(("is_busy", "at_once"), [(True, 1), (False, CONDITION_WRITERS)])
+def test_conditions_are_written_one_at_a_time_while_pods_are_bound(is_busy: bool, at_once: int) -> None:
+    async def main() -> None:
+        async with KubeDouble() as double, Client(double.config()) as client:
+            open_requests, most, tries = 0, 0, 0
+
+            async def fault(_: web.Request) -> web.Response | None:
+                nonlocal open_requests, most, tries
+                open_requests, tries = open_requests + 1, tries + 1
+                most = max(most, open_requests)
+                await asyncio.sleep(1.0)
+                open_requests -= 1
+                return None
+
+            double.fault = fault
+            conditions = Conditions(client, lambda: is_busy)
+            for i in range(3 * CONDITION_WRITERS):
+                pod = CachedPod(f"default/{i}", "1", Pod(str(i), PodClass(Requests(cpu_milli=1000))), 1)
+                conditions.put(pod, "no room")
+            running = asyncio.create_task(conditions.run())
+            await asyncio.sleep(60.0)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            assert (most, tries) == (at_once, 3 * CONDITION_WRITERS)
 
     play(main())

@@ -22,7 +22,7 @@ from steersman.simulation.selection.fitting import FIRST_SEED as SEARCH
 from steersman.simulation.selection.stock_search import SearchOptions
 from steersman.training.search import fit as fitting
 from steersman.training.search.fit import BASELINES, FIRST_HELD_OUT, Fit, fit
-from steersman.workloads.formats.base import convert
+from steersman.workloads.formats.registry import convert
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
 
@@ -124,9 +124,9 @@ def test_what_cannot_be_fitted_to_is_refused(workload: Workload) -> None:
         fit(without, SearchOptions())
     with raises(UsageError, "inflation or timed"):
         fit(workload, SearchOptions("arrivals"))
-    endless = replace(workload, pods=tuple(replace(pod, deletion_time=None) for pod in workload.pods))
-    with raises(SteersmanError):
-        fit(endless, SearchOptions("timed"))
+    timeless = replace(workload, pods=tuple(replace(pod, creation_time=None) for pod in workload.pods))
+    with raises(SteersmanError, "has no creation time"):
+        fit(timeless, SearchOptions("timed"))
 
 
 def test_command_writes_a_file_and_a_formula_that_decide_alike(
@@ -161,13 +161,13 @@ def test_command_writes_a_file_and_a_formula_that_decide_alike(
 def test_formula_says_what_it_was_fitted_to(
     files: tuple[str, ...], workload: Workload, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["policy", "fit", *files, "--generations", "1", "--output", str(tmp_path / "mine.txt")]) == 0
+    assert main(["policy", "fit", *files, "--generations", "1", "--output", str(tmp_path / "new" / "mine.txt")]) == 0
     out, err = capsys.readouterr()
-    lines = (tmp_path / "mine.txt").read_text().splitlines()
+    lines = (tmp_path / "new" / "mine.txt").read_text().splitlines()
     assert lines[1] == f"# Fitted to pods: {len(workload.nodes)} nodes, {len(workload.pods)} pods."
     assert lines[2].removeprefix("# ") in err
     assert "draws that the search did not use" in out
-    assert open_formula(str(tmp_path / "mine.txt")).name == "mine"
+    assert open_formula(str(tmp_path / "new" / "mine.txt")).name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_formula_says_what_it_was_fitted_to(
         (("--output", "mine.csv"), "must end in"),
         (("--output", "mine.txt", "--generations", "0"), "--generations"),
         (("--output", "mine.txt", "--max-kind-loss", "-1"), "--max-kind-loss"),
-        (("--output", "nowhere/mine.txt"), "nowhere"),
-        (("--output", "nowhere/mine.safetensors"), "nowhere"),
+        (("--output", "/dev/null/mine.txt"), "/dev/null is not a folder"),
+        (("--output", "/dev/null/mine.safetensors"), "/dev/null is not a folder"),
         (("--output", "mine.txt", "--protocol", "arrivals"), "inflation"),
     ],
 )

@@ -21,7 +21,8 @@ from steersman.cluster.model import SHARED_GPUS, Constraints, Node, Pod, PodClas
 from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.workloads.formats.base import LossError, convert
+from steersman.workloads.formats.base import LossError
+from steersman.workloads.formats.registry import convert
 from steersman.workloads.generators.deployments import read_rows
 from steersman.workloads.loading import load_nodes, load_pods, load_workload
 from steersman.workloads.workload import SpreadSelectors, Workload

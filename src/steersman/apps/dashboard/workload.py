@@ -131,12 +131,7 @@ def _rounded(values: Floats) -> list[float]:
 
 
 class Filling(msgspec.Struct, kw_only=True):
-    """The time between two clearings.
-
-    Attributes:
-        steps: first and last step.
-        deployments, pods, cpu, memory: most Deployments that were there, and what these requested: cores, GiB.
-    """
+    """The time between two clearings: its steps, the most Deployments, and what these requested: cores, GiB."""
 
     steps: tuple[int, int]
     deployments: int

@@ -128,12 +128,7 @@ class FillOptions:
 
 @dataclass(slots=True)
 class FillStats:
-    """Statistics of a run.
-
-    Attributes:
-        deployments, pods: created so far.
-        timed_out: Deployments that were followed by the next one although pods had no node.
-    """
+    """Numbers of a run; `timed_out` Deployments were followed by the next one although pods had no node."""
 
     deployments: int = 0
     pods: int = 0

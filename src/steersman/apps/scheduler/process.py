@@ -135,7 +135,7 @@ class LiveScheduler(Scheduler):
         # A client of its own, since it is used in another thread.
         self.election = self._election(Client(client.config)) if settings.leader_elect else None
         self.events = EventRecorder(client, busy=lambda: self.in_flight > 0)
-        self.conditions = Conditions(client)
+        self.conditions = Conditions(client, lambda: self.in_flight > 0)
         # Filled below: the cache makes them in `super().__init__`, which needs a reporter with these metrics.
         reflectors: dict[str, Reflector] = {}
         self.metrics = SchedulerMetrics(self._sources(reflectors))

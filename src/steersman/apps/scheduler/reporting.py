@@ -17,7 +17,7 @@ from steersman.core.errors import SteersmanError
 from steersman.core.event_loop import Backoff
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import BUSY, CONFLICT, MISSING, STRATEGIC_PATCH, ApiError, Client, UnreachableError
-from steersman.kubernetes.events import EventRecorder, ObjectReference
+from steersman.kubernetes.events import BUSY_POLL_SECONDS, EventRecorder, ObjectReference
 
 CONDITION_WRITERS = 4
 CONDITIONS_WAITING = 10_000
@@ -101,10 +101,11 @@ class Conditions:
 
     Args:
         client: connection to the API server.
+        busy: while it returns True one condition is written at a time, since bindings come first.
     """
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, busy: Callable[[], bool]) -> None:
+        self.client, self._busy = client, busy
         self._waiting: OrderedDict[str, tuple[CachedPod, str]] = OrderedDict()
         self._wakes = asyncio.Event()
 
@@ -119,20 +120,22 @@ class Conditions:
     async def run(self) -> None:
         """Write conditions until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(CONDITION_WRITERS):
-                group.create_task(self._write())
+            for writer in range(CONDITION_WRITERS):
+                group.create_task(self._write(yields=writer > 0))
 
-    async def _write(self) -> None:
+    async def _write(self, *, yields: bool) -> None:
         while True:
-            if not self._waiting:
+            if yields and self._busy():
+                await asyncio.sleep(BUSY_POLL_SECONDS)
+            elif not self._waiting:
                 self._wakes.clear()
                 await self._wakes.wait()
-                continue
-            _, (pod, why) = self._waiting.popitem(last=False)
-            try:
-                await self._write_one(pod, why)
-            except SteersmanError as error:
-                log.warning("condition not written", pod=pod.key, error=str(error))
+            else:
+                _, (pod, why) = self._waiting.popitem(last=False)
+                try:
+                    await self._write_one(pod, why)
+                except SteersmanError as error:
+                    log.warning("condition not written", pod=pod.key, error=str(error))
 
     async def _write_one(self, pod: CachedPod, why: str) -> None:
         """Write a pod's condition, unless the pod no longer waits, which is checked before every attempt."""

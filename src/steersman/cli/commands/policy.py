@@ -163,7 +163,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
 
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.reading import compile_for
-    from steersman.core.atomic_files import write_atomically
+    from steersman.core.atomic_files import replacing
     from steersman.policies.files.policy_file import write_policy
     from steersman.policies.formula import formula_text
     from steersman.policies.kinds import as_linear
@@ -186,7 +186,8 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
         policy = as_linear(fitted.policy)
         assert policy is not None
         comments = f"Fitted to {source.name}: {len(source.nodes)} nodes, {len(source.pods)} pods.", fitted.evidence
-        write_atomically(options.output, formula_text(policy, tuple(map(one_line, comments))).encode())
+        with replacing(options.output) as part:
+            part.write_text(formula_text(policy, tuple(map(one_line, comments))), encoding="utf-8")
     else:
         write_policy(options.output, fitted.card, fitted.arrays)
     if options.output_format is TableOrJson.JSON:
@@ -272,7 +273,7 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         "trained by": ", ".join(filter(None, [card.algorithm, _steps(card), card.made_by])),
         "protocol": ", ".join(filter(None, [card.protocol, _amount("ratio", card.ratio), _amount("load", card.load)])),
         "training": ", ".join(card.training),
-        "validation": ", ".join(card.validation) or "the training workloads, other seeds",
+        "validation": ", ".join(card.validation) or ("the training workloads, other seeds" if card.training else ""),
         "kept for tests": ", ".join(card.test),
         "seeds": card.seeds,
         "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),

@@ -29,7 +29,6 @@ from steersman.core.folder_lock import using_folder
 from steersman.workloads.workload import FIRST_SEED, Workload
 
 if TYPE_CHECKING:
-    from steersman.simulation.result import RunResult
     from steersman.workloads.profile import TypicalPod
 
 
@@ -175,8 +174,9 @@ def read_plan(
 
 
 def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnings) -> None:
+    from steersman.cli.output.tables import metric_records, run_table
     from steersman.evaluation.replay_file import RunOptions, replay_file
-    from steersman.evaluation.results import RUN_FILES, staged, write_run
+    from steersman.evaluation.results import RUN_FILES, metrics_csv, staged, write_run
     from steersman.policies.registry import resolve
     from steersman.simulation.run import Simulator
 
@@ -199,20 +199,13 @@ def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnin
     with staged(options.output, RUN_FILES) as stage:
         write_run(stage, run, replay_file(plan.workload, replayed, run.policy, run.protocol, run.seed))
     try:
-        show(run, options.output_format)
+        if options.output_format is Format.CSV:
+            print(metrics_csv([run]), end="")
+        elif options.output_format is Format.JSON:
+            print_json(metric_records(run))
+        else:
+            print_table(run_table(run))
     finally:  # also if standard output was closed (`| head`)
         if run.choice:
             say(f"{run.policy}: {run.choice}")
         say(f"wrote placements.csv, timeline.csv, metrics.csv and replay.json.gz to {options.output}")
-
-
-def show(run: RunResult, output_format: Format) -> None:
-    from steersman.cli.output.tables import metric_records, run_table
-    from steersman.evaluation.results import metrics_csv
-
-    if output_format is Format.CSV:
-        print(metrics_csv([run]), end="")
-    elif output_format is Format.JSON:
-        print_json(metric_records(run))
-    else:
-        print_table(run_table(run))

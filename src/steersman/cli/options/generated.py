@@ -137,11 +137,7 @@ class GeneratedCluster:
 
 
 def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> DeploymentsOptions:
-    """Return the options of `steersman/Deployments-v0`.
-
-    Args:
-        given: options of the cluster that were given, by name.
-    """
+    """Return the options of `steersman/Deployments-v0`."""
     from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
 
@@ -161,12 +157,7 @@ def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> 
 
 
 def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], common: Mapping[str, Any]) -> LatencyOptions:
-    """Return the options of `steersman/Latency-v0`.
-
-    Args:
-        given: options of the cluster that were given, by name, and `load`.
-        declared: settings by the names of `LatencySettings`.
-    """
+    """Return the options of `steersman/Latency-v0`."""
     from steersman.envs.latency.environment import LatencyOptions
 
     settings = dict(declared)

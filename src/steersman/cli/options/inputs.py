@@ -96,8 +96,11 @@ class FileInputs:
             raise UsageError(f"--nodes is missing: found no nodes in {names}")
         if self.count > 1 and not several:
             raise UsageError(f"{used[0].split()[-1]} names {self.count} workloads; give one")
+        from steersman.workloads.formats.openb import known_names
+
         for name in self.workload or ():
-            check_embedded(name)
+            if name not in known_names():
+                raise unknown_name("--workload", name, known_names(), "--nodes FILE --pods FILE")
 
     def _used(self) -> list[str]:
         files = [flag for flag, value in (("--nodes", self.nodes), ("--pods", self.pods)) if value]
@@ -180,10 +183,3 @@ def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) 
         result = cluster.workload(running=running)
     say_understood(result, warn)
     return result
-
-
-def check_embedded(name: str) -> None:
-    from steersman.workloads.formats.openb import known_names
-
-    if name not in known_names():
-        raise unknown_name("--workload", name, known_names(), "--nodes FILE --pods FILE")

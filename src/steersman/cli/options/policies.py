@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_policies(policies: Sequence[str], baseline: str | None) -> str:
-    """Check the names of policies, and return the baseline's.
-
-    Args:
-        baseline: one of them; None: the first.
-    """
+    """Check the names of policies, and return the baseline's."""
     from steersman.evaluation.experiment import RESERVED
     from steersman.policies.registry import resolve
 
@@ -47,12 +43,7 @@ def check_policies(policies: Sequence[str], baseline: str | None) -> str:
 
 
 def split_order(policy: str, order: str | None) -> tuple[str, str]:
-    """Return a policy without its order, and the order, "" if none is given.
-
-    Args:
-        policy: such as `fgd` or `fgd+shortest`.
-        order: of another option.
-    """
+    """Return a policy without its order, and the order, "" if none is given."""
     from steersman.policies import registry
 
     name, own = registry.split_order(policy)

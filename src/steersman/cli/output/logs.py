@@ -145,11 +145,7 @@ def log_messages(file: Path | None) -> None:
 
 
 def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = None) -> None:
-    """Set up the log of this process. Control characters are escaped.
-
-    Args:
-        file: where it is written to, too; None: nowhere.
-    """
+    """Set up the log of this process. Control characters are escaped."""
     import structlog
 
     terminal = sys.stderr.isatty()

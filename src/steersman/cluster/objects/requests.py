@@ -51,12 +51,8 @@ _Named = tuple[str, Amounts]
 class _Resized:
     """Kubelet's status of running containers, which may differ from the spec where a pod is being resized.
 
-    Attributes:
-        allocated: what is allocated to a container, by its name.
-        actual: what is in effect for a container, by its name.
-        pod_allocated: the same of the pod; None: not stated.
-        pod_actual: what is in effect for the pod; None: not stated.
-        infeasible: the kubelet will never grant the spec's requests, so they do not count.
+    What is allocated and in effect, by container and for the pod (None: not stated). If it is infeasible, the kubelet
+    will never grant the spec's requests, so they do not count.
     """
 
     allocated: Mapping[str, Amounts]

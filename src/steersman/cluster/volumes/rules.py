@@ -133,14 +133,9 @@ def fit(
     table: NodeTable,
     in_use: Mapping[str, Iterable[str]],
 ) -> VolumeFit:
-    """Return the nodes that a pod's claims allow.
+    """Return the nodes that a pod's claims allow; its uid owns its ephemeral ones.
 
-    Args:
-        known: API objects.
-        claims: the pod's claims.
-        pod_uid: the pod's uid, which owns its ephemeral claims.
-        table: nodes.
-        in_use: node -> keys of the claims of the pods there.
+    `in_use`: node -> keys of the claims of the pods there.
     """
     inline = {claim.attachment for claim in claims if claim.attachment is not None}
     claims = [claim for claim in claims if claim.attachment is None]

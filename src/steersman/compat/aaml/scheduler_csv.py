@@ -85,11 +85,7 @@ def read_transitions(file: Path) -> Recording:
 
 
 class _Replay:
-    """A cluster that the recorded pods are placed in again.
-
-    Attributes:
-        cores: CPU that its pods request.
-    """
+    """A cluster that the recorded pods are placed in again."""
 
     def __init__(self, rows: list[RecordedBinding]) -> None:
         self._state = ClusterState(recorded_nodes(rows))
@@ -125,4 +121,3 @@ class _Replay:
 
 
 AAML = RecordingFormat("aaml", CSV_SUFFIXES, read_bindings, read_transitions)
-"""The entry point."""

@@ -38,12 +38,7 @@ _NO_EFFECT = ("exportConfig", "newWorkloadConfig")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig(ExperimentCluster):
-    """A cluster and what to do with its workload.
-
-    Attributes:
-        folder: the nodes and pods, as a path that exists.
-        apps: further folders or files of pods, in order.
-    """
+    """A cluster and what to do with its workload."""
 
     name: str
     folder: Path
@@ -175,4 +170,3 @@ def _states(setting: object) -> bool:
 
 
 SIMON = ExperimentFormat("simon", read_pair)
-"""The entry point."""

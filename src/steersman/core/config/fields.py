@@ -73,11 +73,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ConfigField:
-    """A field of a configuration class that has an `Option`.
-
-    Attributes:
-        type: int, float, bool, str, or a Literal of texts.
-    """
+    """A field of a configuration class that has an `Option`."""
 
     name: str
     type: Any
@@ -147,12 +143,7 @@ def _check_kind(label: str, value: object, annotation: object) -> None:
 
 
 def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -> Config:
-    """Return a configuration with these values by name.
-
-    Args:
-        settings: the values; those left out have their default.
-        label: what it configures, for errors.
-    """
+    """Return a configuration with these values by name."""
     known = inspect.signature(config).parameters
     for name in settings:
         if name not in known:

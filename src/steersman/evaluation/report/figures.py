@@ -117,7 +117,6 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
     Within a group the fullest node comes first. Beyond 3,000 nodes a cell is the mean of neighbours.
 
     Args:
-        names: whether hovering over a cell shows the node's name.
         gpu: False shades every node by its CPU.
     """
     has_gpu = nodes.gpu_count > 0

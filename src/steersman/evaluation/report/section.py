@@ -40,7 +40,6 @@ WAIT_ROWS = (
     *((wait_metric(kind), f"Mean wait of pods with {title}, s", 1) for kind, title in KINDS.items()),
     ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
 )
-"""Metric, title and digits of what the table of waits shows."""
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -89,9 +88,8 @@ class PlotGroup:
         return [plot for plot in self.plots if plot is not None]
 
 
-def _time_unit(runs: Sequence[RunResult]) -> tuple[str, float]:
-    """Return the largest unit of which the runs last at least three, and its seconds."""
-    span = max(float(run.curve.x[-1] - run.curve.x[0]) for run in runs)
+def _unit_of(span: float) -> tuple[str, float]:
+    """Return the largest unit of which seconds are at least three, and its seconds."""
     return next((unit for unit in TIME_UNITS if span >= 3 * unit[1]), TIME_UNITS[-1])
 
 
@@ -109,7 +107,9 @@ class Section:
         self.number = number
         self._where = f" ({workload}, {headline.protocol})"
         self.by_time = headline.protocol in ("timed", "latency")
-        unit, seconds = _time_unit(runs) if self.by_time else ("", 1.0)
+        unit, seconds = "", 1.0
+        if self.by_time:
+            unit, seconds = _unit_of(max(float(run.curve.x[-1] - run.curve.x[0]) for run in runs))
         self.runs = {
             policy: [
                 replace(run, curve=replace(run.curve, x=run.curve.x / seconds)) for run in runs if run.policy == policy
@@ -264,8 +264,7 @@ class Section:
     def _waits_by_kind(self) -> Plot | None:
         metrics = self.headline.kinds(self.workload)
         means = [self._mean_of(policy, metric)[0] for policy in self.runs for metric in metrics.values()]
-        longest = max((mean for mean in means if math.isfinite(mean)), default=0.0)
-        unit, seconds = next((each for each in TIME_UNITS if longest >= 3 * each[1]), TIME_UNITS[-1])
+        unit, seconds = _unit_of(max((mean for mean in means if math.isfinite(mean)), default=0.0))
         return self._by_kind(dict.fromkeys(metrics, seconds), f"mean wait, {unit}", "Mean wait")
 
     def _failed_by_kind(self) -> Plot | None:

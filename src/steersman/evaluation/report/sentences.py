@@ -86,7 +86,6 @@ class Outcome:
 
     Attributes:
         known: the policies that have a value, the best first.
-        best: the first policy, with or without a value.
     """
 
     def __init__(self, of: Standings) -> None:
@@ -233,11 +232,7 @@ class Outcome:
 
 
 def _no_more_pods(pods: Difference, reference: str, words: RefusalWording) -> str:
-    """Return that the best policy leaves out fewer pods than the reference, as many, or that nothing is shown.
-
-    Args:
-        reference: its name, empty if the sentence goes on to no other policy.
-    """
+    """Return that the best policy leaves out fewer pods than the reference, as many, or that nothing is shown."""
     if not math.isfinite(pods.mean):
         return ""
     if pods.is_significant:

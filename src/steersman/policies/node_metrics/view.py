@@ -50,9 +50,7 @@ class Telemetry(Protocol):
 class NodeMetricsView:
     """Node metrics of a live cluster, as rules, networks and the filter of hard limits read them.
 
-    Args:
-        state: the cluster; whoever changes a node of it calls `changed`.
-        telemetry: measured values; None: there are none.
+    Whoever changes a node of the state calls `changed`. Without telemetry nothing is measured.
     """
 
     def __init__(self, state: ClusterState, telemetry: Telemetry | None = None) -> None:

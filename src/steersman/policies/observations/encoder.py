@@ -25,13 +25,8 @@ class ObservationEncoder:
     Used by simulated runs (`simulation.observations`), by the live scheduler and the service
     (`policies.observations.live`) and for recordings (`apps.recorder.transitions`).
 
-    Args:
-        view: the view to encode.
-        context: the cluster, which the caller keeps up to date.
-        owners: locations of owners' pods.
-        eligible: [N] nodes over which the summary is taken, see `cluster.constraints.node.eligible_nodes`.
-        log: [L] slots of changed nodes, in order, which the caller writes.
-        logged: [1] length of the log.
+    The caller keeps `context` up to date, and writes slots of changed nodes to `log` [L], its length to `logged`.
+    The summary is taken over eligible nodes, [N], see `cluster.constraints.node.eligible_nodes`.
     """
 
     def __init__(

@@ -96,13 +96,9 @@ class ObservedCluster(NamedTuple):
 
 
 class TakenDevices(NamedTuple):
-    """The devices that a pod would take of a node.
+    """The devices that a pod would take of a node (bit mask), and the node's idle GPU milli before.
 
-    Attributes:
-        devices: bit mask.
-        idle: idle GPU milli of the node before.
-        old: free milli before of one of `devices`.
-        key: sum of `device_key` over the node's devices after the placement.
+    `old`: free milli before of one of `devices`; `key`: sum of `device_key` over the node's devices afterwards.
     """
 
     devices: int

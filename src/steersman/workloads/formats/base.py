@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.core.atomic_files import new_folder
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.registry import find_format
 from steersman.workloads.formats.tables import header_of
 from steersman.workloads.generators.deployments import Row
 from steersman.workloads.workload import SpreadSelectors, Workload
@@ -213,40 +211,3 @@ def twice(name: str, jobs: Iterable[tuple[str, int, Iterable[Pod]]], field: str,
     (file, line), (again, second) = found
     where = f"line {line}" if again == file else f"{file}, line {line}"
     return InputError(again, f"line {second}", field, f"{name} is in {where}, too; names must be unique: {advice}")
-
-
-# Write a workload in another format, see `formats.registry`.
-# What the target format cannot represent is an error that names the pod or node and the field; with `lossy` it is
-# dropped and counted.
-
-
-def convert(
-    workload: Workload,
-    target: str,
-    output: Path,
-    *,
-    lossy: bool = False,
-    nodes_file: str | Path = "",
-    pods_file: str | Path = "",
-) -> tuple[str, ...]:
-    """Write a workload into a new folder and return warnings. A workload may consist of nodes or of pods alone.
-
-    Args:
-        workload: what to write.
-        target: name of a format.
-        output: the folder.
-        lossy: whether to leave out what the format cannot represent.
-        nodes_file: the file that the nodes were read from, for errors.
-        pods_file: the file that the pods were read from, for errors.
-
-    Raises:
-        UsageError: there is no such format, or it can only be read.
-        LossError: the format cannot represent something and `lossy` is false.
-        InputError: `output` exists or cannot be written.
-    """
-    chosen = find_format(target)
-    sources = {"node": str(nodes_file), "pod": str(pods_file), "services": str(pods_file)}
-    losses = Losses(chosen.title, sources, lossy=lossy)
-    with new_folder(output) as folder:
-        chosen.write(workload, folder, losses)
-    return losses.warnings()

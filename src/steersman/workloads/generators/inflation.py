@@ -119,12 +119,9 @@ DISCARDED_DRAWS = 10  # what the published program draws between tuning and the 
 
 @dataclass(frozen=True, slots=True)
 class Inflation:
-    """One experiment.
+    """One experiment: [E] indices of the workload's pods in order of arrival, and [N] indices of its nodes by rank.
 
-    Attributes:
-        pods: [E] index into `workload.pods` of each arrival, in order; a pod may arrive several times. Pods that run
-            from the start come first.
-        nodes: [N] index into `workload.nodes`, in order of rank: among equal scores the first one wins.
+    A pod may arrive several times. Pods that run from the start come first. Among equal scores the first node wins.
     """
 
     pods: npt.NDArray[np.int64]

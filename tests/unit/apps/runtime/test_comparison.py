@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 from tests.support.errors import raises
 
 from steersman.apps.runtime import comparison as live_comparison
-from steersman.apps.runtime import policy_manager as live_profile_module
 from steersman.apps.runtime import policy_manager as policy_manager_module
 from steersman.apps.runtime.comparison import (
     LEAST_PODS,
@@ -554,7 +553,7 @@ def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatc
         assert len(former) == 1
         policy_manager.profile.see(PODS[3])
         with monkeypatch.context() as patch, capture_logs() as log:
-            patch.setattr(live_profile_module, "leftover_arrays", dying)
+            patch.setattr(policy_manager_module, "leftover_arrays", dying)
             assert not await policy_manager._rebuild_profile(state)
             patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
             assert not await policy_manager._rebuild_profile(state)

@@ -35,15 +35,7 @@ MOST_BARS = 20
 
 @dataclass(frozen=True, slots=True)
 class SeenBinding:
-    """A binding of a pod that was seen waiting.
-
-    Attributes:
-        time: Unix time.
-        pod: namespace and name.
-        node: its node.
-        waited: seconds from when the pod came.
-        rules: rules with an opinion, and whether they agree.
-    """
+    """A binding of a pod that was seen waiting: Unix time, pod, node, seconds waited, and whether rules agree."""
 
     time: float
     pod: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -28,13 +28,9 @@ from steersman.cluster.model import Node
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
 
-if TYPE_CHECKING:
-    from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
-
 DEFAULT_COUNT = 10
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-"""The sub-commands of `steersman cluster`."""
 
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
@@ -121,7 +117,11 @@ def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingClus
     name = options.name
     # First of all: a name that is in use must not cost the minutes of a build.
     cluster.check_new(check_name(name))
-    measured = _telemetry_options(options)
+    measured = None
+    if options.telemetry:
+        seconds = options.scrape_interval
+        measured = processes.TelemetryOptions() if seconds is None else processes.TelemetryOptions(seconds)
+        processes.find_program()
     other = existing.load()
     new_nodes = _new_nodes(options, nodes, is_existing=other is not None)
     if measured is not None:
@@ -182,9 +182,17 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
 
     The exit status is 1 if a part of the control plane is not running.
     """
+    from steersman.apps.local_cluster.telemetry import processes
+
     record = require(check_name(name))
     facts = {"name": name, "backend": _backend(record)} | ask(record, _status, STATUS_SECONDS)
-    facts |= {"kubeconfig": record.kubeconfig, **_telemetry_facts(name), "kubectl": _kubectl(record)}
+    measured = processes.has_telemetry(name)
+    facts |= {
+        "kubeconfig": record.kubeconfig,
+        "prometheus": processes.address_of(name) if measured else None,
+        "telemetry": str(processes.file_of(name)) if measured else None,
+        "kubectl": _kubectl(record),
+    }
     if output_format is TableOrJson.JSON:
         print_json(facts)
     else:
@@ -311,27 +319,6 @@ def _backend(record: ClusterRecord) -> str:
         return f"containers of {record.engine}"
     stopped = stopped_servers(record)
     return "processes of this machine" + (f", of which {stopped} stopped running" if stopped else "")
-
-
-def _telemetry_options(options: UpOptions) -> TelemetryOptions | None:
-    from steersman.apps.local_cluster.telemetry import processes
-
-    if not options.telemetry:
-        return None
-    seconds = options.scrape_interval
-    measured = processes.TelemetryOptions() if seconds is None else processes.TelemetryOptions(seconds)
-    processes.find_program()
-    return measured
-
-
-def _telemetry_facts(name: str) -> dict[str, str | None]:
-    from steersman.apps.local_cluster.telemetry import processes
-
-    has_any = processes.has_telemetry(name)
-    return {
-        "prometheus": processes.address_of(name) if has_any else None,
-        "telemetry": str(processes.file_of(name)) if has_any else None,
-    }
 
 
 def _export(record: ClusterRecord) -> str:

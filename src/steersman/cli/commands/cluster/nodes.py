@@ -85,7 +85,6 @@ def ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> An
 
 
 app = typer.Typer(rich_markup_mode="markdown")
-"""The sub-commands of `steersman cluster nodes`."""
 
 DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
 MAX_NODE_WARNINGS = 10

@@ -251,7 +251,7 @@ def schedule(
     log_cluster(target)
     if plan is not None and learning.learn is not None:
         from steersman.apps.scheduler.agent_policy import agent_policy
-        from steersman.cli.learning import agent_process, agent_settings, prepare
+        from steersman.cli.learning import Learning, agent_process, agent_settings, prepare
         from steersman.training.run import POLICY
 
         # Without a link: this only compiles what the scheduler will call.
@@ -269,7 +269,7 @@ def schedule(
     with ExitStack() as stack:
         agent = None
         if plan is not None:
-            agent = stack.enter_context(agent_process(plan, live_run, target.config, telemetry, logs))
+            agent = stack.enter_context(agent_process(Learning(plan, live_run, target.config, telemetry, logs)))
         settings = binding.settings(
             options.scheduler,
             policy=policy,

@@ -48,11 +48,7 @@ def follow(
     unchecked: bool = False,
     output_format: TableOrJson = TableOrJson.TABLE,
 ) -> None:
-    """Follow a scheduler, and print the cluster as it is and as the policy would have made it.
-
-    Args:
-        shadowed: name of the scheduler to follow.
-    """
+    """Follow a scheduler, and print the cluster as it is and as the policy would have made it."""
     with ExitStack() as stack:
         decisions = None
         if output is not None:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from steersman.workloads.generators.deployments import DeploymentSettings, Row
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-"""The subcommands of `steersman workload`."""
 app.command(cls=HelpLevels)(load.run)
 for live in (load.replay, record.record, record.snapshot):
     app.command()(live)
@@ -80,7 +79,7 @@ def generate(options: GenerateOptions, filling: FillingOptions) -> None:
 
     **Example**: steersman workload generate --node-count 20 --cpu-load 0.7 --cluster-resets 3 --output busy
     """
-    from steersman.workloads.formats.base import convert
+    from steersman.workloads.formats.registry import convert
     from steersman.workloads.generators import deployments
     from steersman.workloads.loading import load_nodes
 
@@ -138,7 +137,7 @@ def random(
 
     **Example**: steersman workload random --count 20 --nodes 5-200 --output clusters
     """
-    from steersman.workloads.formats.base import convert
+    from steersman.workloads.formats.registry import convert
     from steersman.workloads.generators.clusters import Distribution, random_cluster
 
     low, high = parse_range("--nodes", node_range)
@@ -196,7 +195,7 @@ def convert(options: ConvertOptions) -> None:
 
     **Example**: steersman workload convert --nodes nodes.csv --pods monday.csv --to yaml --output monday
     """
-    from steersman.workloads.formats.base import convert as write
+    from steersman.workloads.formats.registry import convert as write
     from steersman.workloads.loading import load_workload
 
     find_format(options.to)

@@ -118,12 +118,7 @@ Refusals = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class PodVolumes:
-    """Nodes that the claims of pods refuse. Claims are not modelled where the input holds none, or not their volumes.
-
-    Args:
-        objects: those of the `VOLUME_KINDS` of all inputs.
-        nodes: that are refused.
-    """
+    """Nodes that claims of pods refuse. Claims are not modelled where the input holds none, or not their volumes."""
 
     def __init__(self, objects: Iterable[KubernetesObject], nodes: Sequence[Node]) -> None:
         self._nodes = nodes
