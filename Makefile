@@ -1,7 +1,6 @@
 # Set-up, checks and the main job. `make demo` and `make test` need nothing but Python 3.11 or newer and this file.
 
 PYTHON ?= python3 python3.13 python3.12 python3.11
-SEED ?= 1
 PIP := .venv/bin/python -m pip --disable-pip-version-check
 COMPILE := .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-annotate --no-emit-index-url
@@ -28,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn policy study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
+.PHONY: help demo workbench notebooks learn study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -174,13 +173,6 @@ krew: ## build build/kubectl-steersman.zip, the archive of deploy/krew/steersman
 
 bench: .venv/dev ## measure, side by side, what benchmarks/ claims
 	.venv/bin/python -m benchmarks
-
-# Traces of openb that training may see; cpu072, cpu100, cpu235, gpushare60, gpuspec20 and multigpu30 are kept for tests.
-TRAINING := default cpu050 cpu200 gpushare40 gpushare80 gpuspec10 gpuspec25 multigpu20 multigpu40
-
-policy: .venv/base ## train the policy that the package ships, from scratch (40 minutes on 2 cores)
-	.venv/bin/steersman policy build --workload $(TRAINING) --seed $(SEED) --output build/steersman.safetensors
-	cp build/steersman.safetensors src/steersman/data/steersman.safetensors
 
 study: .venv/dev ## train and measure what docs/results.md publishes (hours; what is finished stays finished)
 	.venv/bin/python -m studies

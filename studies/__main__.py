@@ -29,11 +29,8 @@ GROUPS = {
     "clusters": (
         "any_cluster",
         "kube_scheduler",
-        "exported",
         "steady_state",
         "limits",
-        "generalisation",
-        "ablations",
         "yesterday",
         "timed",
         "waiting",

@@ -23,7 +23,7 @@ from steersman.training import plans
 from steersman.training.plans import AnyPlan
 from steersman.training.run import CHECKPOINT, OPTIONS, POLICY, TrainingLimits
 from steersman.training.search.evolve import VALIDATION_SEEDS, EvolutionPlan
-from steersman.workloads.formats.openb.traces import POD_FILE, embedded
+from steersman.workloads.formats.openb import POD_FILE, embedded
 from steersman.workloads.workload import Workload
 
 Say = Callable[[str], None]
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 NOTHING: Mapping[str, Json] = {}
 
 RECIPE = EvolutionConfig()
-"""The shipped policy was trained with these options, see `make policy`."""
+"""Options of trainings on openb."""
 
 BUILD = Path(__file__).parents[1] / "build" / "study"
 SEEDS = tuple(range(142, 162))
@@ -211,17 +211,14 @@ class Split:
 
 
 def shipped_split() -> Split:
-    """How the openb workloads are divided: what the shipped policy saw (see `make policy`), and what it did not."""
+    """How the openb workloads are divided: what trainings see, and what they do not."""
     seen = "default cpu050 cpu200 gpushare40 gpushare80 gpuspec10 gpuspec25 multigpu20 multigpu40"
     return Split(tuple(seen.split()), ("cpu100", "gpuspec20", "multigpu30"), ("cpu072", "cpu235", "gpushare60"))
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long a study trains: generations, candidates and workloads in each, and the seeds of the search.
-
-    The shipped policy has 200 generations of as many candidates and workloads.
-    """
+    """How long a study trains: generations, candidates and workloads in each, and the seeds of the search."""
 
     generations: int
     seeds: tuple[int, ...] = (1,)
@@ -234,7 +231,7 @@ class Budget:
 
 
 def train(at: Desk, name: str, split: Split, budget: Budget, seed: int) -> tuple[Path, Json]:
-    """Train a policy as `make policy` does, in the desk's folder `name`; a run that was cut off goes on.
+    """Train a policy in the desk's folder `name`; a run that was cut off goes on.
 
     Returns:
         The policy file, and `best` (validation, percent of FGD's loss saved), `iteration` (of the best), `seconds`.

@@ -27,7 +27,7 @@ PLACES = {
     "apps/http_policy": "`steersman schedule` with a server as policy",
     "apps/runtime": "`steersman schedule` and `steersman serve`",
     "apps/service": "`steersman serve`",
-    "prometheus/metrics.py": "`steersman schedule` and `steersman serve` with `--telemetry`",
+    "prometheus/collector.py": "`steersman schedule` and `steersman serve` with `--telemetry`",
     "prometheus/probe.py": "`steersman probe`",
     "apps/local_cluster": "`steersman cluster up --telemetry`: the truth about the simulated nodes",
 }

@@ -19,7 +19,7 @@ from benchmarks.live.rate import NODES, SCHEDULER, STEERSMAN, compared, local_cl
 from steersman.policies.files.policy_file import write_policy
 from steersman.policies.registry import packaged_portfolio, policy_path
 from steersman.simulation.preparation import prepare_chosen
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 PLAIN = "kube-scheduler"
 """The same binary without a plugin in its profile."""

@@ -20,7 +20,7 @@ from steersman.agents.evolution.simulations import Candidates, SimulationTask, _
 from steersman.core.engines import TaskWorkers, make_workers, use_engine
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.linear import LinearPolicy
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 Result = dict[str, float | str | bool]

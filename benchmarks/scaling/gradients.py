@@ -14,7 +14,7 @@ from steersman.agents.dqn import DQN
 from steersman.agents.ppo import PPO
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 Result = dict[str, float | str]
 

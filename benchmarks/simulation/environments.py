@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.envs.deployments.environment import DeploymentsVectorEnv
-from steersman.envs.inflation.environment import InflationVectorEnv
-from steersman.envs.vector import SteersmanVectorEnv
+from steersman.envs.environment import SteersmanVectorEnv
+from steersman.envs.inflation.episodes import InflationVectorEnv
 
 Result = dict[str, float | str]
 

@@ -12,7 +12,7 @@ from steersman.agents.evolution.simulations import Evolution, SimulationTask
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 Result = dict[str, float | str]
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from tests.support.heterogeneous.replay import DrawReplay
 
-from steersman.apps.runtime import live_profile
+from steersman.apps.runtime import policy_manager
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 
 NODES, DRAWS, SEEDS = 200, range(12), range(8)
@@ -63,5 +63,5 @@ def _patched(*, by_name: bool = False, window_alone: bool = False) -> Iterator[N
         if by_name:
             stack.enter_context(patch.object(ClusterCache, "rank_nodes", lambda _: None))
         if window_alone:
-            stack.enter_context(patch.object(live_profile, "GENERIC_KINDS", 0))
+            stack.enter_context(patch.object(policy_manager, "GENERIC_KINDS", 0))
         yield

@@ -15,7 +15,7 @@ from steersman.policies.registry import resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 NODES, PODS = 10_000, 1_000_000

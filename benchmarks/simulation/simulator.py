@@ -19,7 +19,7 @@ from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.result import Protocol
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import embedded, embedded_names
+from steersman.workloads.formats.openb import embedded, embedded_names
 from steersman.workloads.workload import Workload
 
 Result = dict[str, float | str]
@@ -99,7 +99,7 @@ _FIRST_RUN = """
 import json, time
 begin = time.perf_counter()
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 simulator = Simulator(embedded("default"))
 simulator.run("fgd")
 print(json.dumps(time.perf_counter() - begin))

@@ -17,8 +17,8 @@ from steersman.cluster.model import Node, Pod
 from steersman.core.processes import default_jobs
 from steersman.policies.registry import in_order, resolve
 from steersman.simulation.prediction.prediction import predict_wait
-from steersman.workloads.formats.openb.traces import embedded
-from steersman.workloads.formats.philly import PhillyTrace
+from steersman.workloads.formats.openb import embedded
+from steersman.workloads.formats.published import PhillyTrace
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
 

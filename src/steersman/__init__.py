@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         simulate,
         train,
         tune,
-        use_engine,
     )
+    from steersman.core.engines import use_engine
 
 
 def __getattr__(name: str) -> Any:

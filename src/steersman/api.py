@@ -44,7 +44,7 @@ from steersman.workloads import loading
 from steersman.workloads.files import input_path
 from steersman.workloads.formats import registry as formats
 from steersman.workloads.formats.base import WorkloadFormat
-from steersman.workloads.formats.openb.traces import embedded, known_names
+from steersman.workloads.formats.openb import embedded, known_names
 from steersman.workloads.workload import FIRST_SEED, RunningPods, Workload
 
 if TYPE_CHECKING:
@@ -346,8 +346,7 @@ def connect(
         UsageError: a name and a file are given.
         SteersmanError: there is no such cluster.
     """
-    from steersman.apps.load.live_cluster import LiveCluster
-    from steersman.apps.load.target import find_target
+    from steersman.apps.load.live_cluster import LiveCluster, find_target
 
     return LiveCluster(find_target(None if kubeconfig is None else Path(kubeconfig), context, name))
 

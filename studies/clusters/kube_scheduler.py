@@ -1,4 +1,4 @@
-"""The best configuration of kube-scheduler, found for each cluster, beside its default and the shipped policy.
+"""The best configuration of kube-scheduler, found for each cluster, beside its default and `steersman`.
 
 The clusters and the draws are those of `any_cluster`, and lists of openb beside them. A configuration that the search
 does not show to be better on draws of its own is not taken: the default stays.
@@ -16,7 +16,7 @@ from steersman.policies.node_scores.kube_profile import STRATEGIES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
 from steersman.training.search.fit_scheduler import SchedulerFitOptions, fit_scheduler
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
 from studies.clusters.any_cluster import allocations, clusters
@@ -100,7 +100,7 @@ def section(result: Json) -> str:
     lines = [
         "## The best configuration of kube-scheduler",
         "",
-        f"The first {len(values)} clusters of those above, {len(result['seeds'])} seeds. `{STOCK_TUNED}` is what "
+        f"The first {len(values)} held-out clusters, {len(result['seeds'])} seeds. `{STOCK_TUNED}` is what "
         "`steersman policy fit-scheduler` finds for each of them, on other draws: a scoring strategy over CPU, "
         "memory and GPUs, and weights and resources of kube-scheduler's two plugins of resources. "
         f"`{SIMPLE}` is found among what EKS takes. Where no gain was shown the default stays: "

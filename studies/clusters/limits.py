@@ -6,16 +6,16 @@ import numpy as np
 
 from steersman.evaluation.bound.experiment_bounds import find_bounds
 from steersman.evaluation.experiment import Experiment
-from steersman.policies import rule_choice
+from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
-from steersman.workloads.formats.openb.traces import embedded_names
+from steersman.workloads.formats.openb import embedded_names
 from studies import tables
-from studies.common import SEEDS, Json, Progress, Say, desk, evaluate, shipped_split, short_name, workloads
+from studies.common import SEEDS, Json, Progress, Say, desk, evaluate, short_name, workloads
 
 NAME = "limits"
 MINUTES = 15
 BASELINE, DEFAULT = "fgd", "kube-default"
-POLICIES = (BASELINE, DEFAULT, rule_choice.NAME, PACKAGED_POLICY)
+POLICIES = (BASELINE, DEFAULT, RULES, PACKAGED_POLICY)
 METRIC = "gpu_allocation_percent"
 
 
@@ -41,7 +41,6 @@ def run(say: Say, quick: bool = False) -> Json:
     values = {workload: {**by, "bound": bounds[workload]} for workload, by in result.items()}
     return {
         **asked,
-        "trained_on": shipped_split().training,
         "values": values,
         "warnings": computed.warnings,
         "comparison": {workload: _compare(by) for workload, by in tables.with_mean(values).items()},
@@ -63,13 +62,12 @@ def _compare(by: dict[str, list[float]]) -> Json:
 
 def section(result: Json) -> str:
     """Return the section of docs/results.md."""
-    shown = [name for name in (DEFAULT, BASELINE, rule_choice.NAME, PACKAGED_POLICY) if name in result["policies"]]
+    shown = [name for name in (DEFAULT, BASELINE, RULES, PACKAGED_POLICY) if name in result["policies"]]
     rows = []
     for workload, each in result["comparison"].items():
-        name = workload if workload in (*result["trained_on"], tables.ALL) else f"{workload} *"
         rows.append(
             [
-                f"**{name}**" if workload == tables.ALL else name,
+                f"**{workload}**" if workload == tables.ALL else workload,
                 *(tables.number(each["mean"][policy]) for policy in (*shown, "bound")),
                 tables.interval(each["difference"]),
                 tables.interval(each["saved"], 1, sign=False),
@@ -91,7 +89,7 @@ def section(result: Json) -> str:
             f"GPU allocated in protocol `inflation`, %, seeds {tables.seeds_text(result['seeds'])}, paired, with 95 % "
             "intervals. *At most* is an upper bound by linear programming, for the same arrivals, on every scheduler "
             "that never refuses a pod (`evaluate --bound`); no scheduler need reach it. The last column is the share "
-            "of the way from `fgd` to the bound. Training did not use the workloads with a star.",
+            "of the way from `fgd` to the bound.",
             "",
             tables.markdown(header, rows),
         ]

@@ -13,10 +13,10 @@ from steersman.policies.base import Policy
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.training.search.fit import FITTED, FitOptions, fit
+from steersman.simulation.selection.fitting import FITTED
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
-from studies.clusters.any_cluster import NOT_LEARNED, clusters
+from studies.clusters.any_cluster import NOT_FITTED, clusters
 from studies.common import Json, Progress, Say, desk
 
 NAME = "steady_state"
@@ -37,7 +37,6 @@ def options(quick: bool = False) -> Json:
         "nodes": (5, 12) if quick else (5, 200),
         "most_pods": 1_500,
         "loads": LOADS[:1] if quick else LOADS,
-        "fit_generations": 2 if quick else 40,
         "rules": RULES,
         "seeds": tuple(range(42, 44 if quick else 50)),
     }
@@ -46,7 +45,7 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Evaluate every cluster at every load; what was finished is kept cluster by cluster."""
     at, asked = desk(NAME, quick, say), options(quick)
-    depends = {name: asked[name] for name in ("policy", "nodes", "loads", "fit_generations", "rules", "seeds")}
+    depends = {name: asked[name] for name in ("policy", "nodes", "loads", "rules", "seeds")}
     seeds = clusters(asked["clusters"], tuple(asked["nodes"]), asked["most_pods"])
     parts = {f"cluster-{seed}": {**depends, "cluster": seed} for seed in seeds}
     return {**asked, "values": list(at.each(parts, _cluster, Progress(say, "clusters")).values())}
@@ -58,12 +57,10 @@ def _cluster(asked: Json) -> Json:
     waits: Json = {}
     kept: Json = {}
     for load in asked["loads"]:
-        result = fit(workload, policy, FitOptions(generations=asked["fit_generations"], protocol="timed", load=load))
-        kept[str(load)] = result.chosen
         policies: dict[str, Policy] = {name: resolve(name) for name in asked["rules"]}
-        for each in (policy, resolve(NOT_LEARNED)):
+        for each in (policy, resolve(NOT_FITTED)):
             policies[each.name] = simulator.member(each, protocol="timed", load=load).policy
-        policies[FITTED] = next(each.policy for each in result.compared if each.name == result.chosen)
+        kept[str(load)] = policies[PACKAGED_POLICY].name
         waits[str(load)] = {name: _waits(simulator, each, load, asked["seeds"]) for name, each in policies.items()}
     return {
         "name": workload.name,
@@ -87,7 +84,7 @@ def section(result: Json) -> str:
     for load in map(str, result["loads"]):
         waits = {
             name: np.array([np.mean(each["waits"][load][name]) for each in result["values"]])
-            for name in (*result["rules"], NOT_LEARNED, PACKAGED_POLICY, FITTED)
+            for name in (*result["rules"], NOT_FITTED, PACKAGED_POLICY)
             if name in result["values"][0]["waits"][load]
         }
         best = np.min([waits[name] for name in result["rules"]], axis=0)
@@ -116,11 +113,9 @@ def section(result: Json) -> str:
             "",
             f"{len(sizes)} generated clusters of {min(sizes)} to {max(sizes)} nodes, {len(result['seeds'])} seeds, "
             "protocol `timed`: Poisson arrivals at a load, and pods that fit nowhere wait. Pods that run at the start "
-            "do not count. `steersman` is the shipped policy, of which short simulations of the same load choose a "
-            "member; `rules` is the same choice among rules. "
-            "`fitted` is the result of `policy fit` for the load, after a short search. "
-            f"Its search was kept {kept} times, else a member or a rule. The wait relative to `fgd` is the geometric "
-            "mean over clusters, with a minute added to both waits and 95 % intervals. A cluster counts as worse if "
+            "do not count. `steersman` chooses a rule or a blend by simulations of the same load, and fits weights to "
+            f"it, which were kept {kept} times; `rules` is the choice among rules. The wait relative to `fgd` is the "
+            "geometric mean over clusters, with a minute added to both waits and 95 % intervals. A cluster is worse if "
             "its wait is more than 5 % above the best of "
             f"{', '.join(f'`{name}`' for name in result['rules'])} on the same arrivals.",
             "",

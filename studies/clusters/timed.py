@@ -1,4 +1,4 @@
-"""Pods that leave again: how long they wait under the shipped policy and under others, at several loads."""
+"""Pods that leave again: how long they wait under `steersman` and under other policies, at several loads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from steersman.evaluation.experiment import Experiment
-from steersman.policies import rule_choice
+from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
@@ -17,7 +17,7 @@ from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, workloads
 
 NAME = "timed"
 MINUTES = 5
-POLICIES = ("kube-default", "best-fit", "fgd", rule_choice.NAME, PACKAGED_POLICY)
+POLICIES = ("kube-default", "best-fit", "fgd", RULES, PACKAGED_POLICY)
 BASELINES = ("kube-default", "fgd")
 WORKLOADS = ("default", "gpushare40", "gpuspec25", "multigpu40")
 LOADS = (0.9, 1.0, 1.1)
@@ -46,13 +46,13 @@ def run(say: Say, quick: bool = False) -> Json:
 
 
 def _members(at: Desk, asked: Json) -> Json:
-    """Return the members of the shipped policy that a short simulation takes, by load and workload."""
-    at.say("members of the shipped policy")
-    own, result = packaged_portfolio().members, {}
+    """Return the members of `steersman` that short simulations take, by load and workload."""
+    at.say("members of steersman")
+    policy, result = packaged_portfolio(), {}
     simulators = {name: Simulator(each) for name, each in zip(asked["workloads"], _workloads(at, asked), strict=True)}
     for load in LOADS:
-        chosen = {name: each.select(own, protocol="timed", load=load).best for name, each in simulators.items()}
-        result[str(load)] = {name: own[i].name for name, i in chosen.items()}
+        chosen = {name: each.member(policy, protocol="timed", load=load).policy for name, each in simulators.items()}
+        result[str(load)] = {name: each.name for name, each in chosen.items()}
     return result
 
 
@@ -138,8 +138,8 @@ def section(result: Json) -> str:
             "## Waiting times with arrivals and departures",
             "",
             "Protocol `timed`: Poisson arrivals of the trace's pods, with its durations, at a load (GPU demand "
-            "over capacity); pods that fit nowhere wait. One member of the shipped policy was trained for short waits, "
-            "on generated clusters and at a load of 1.0. Short simulations at the load choose the member that decides. "
+            "over capacity); pods that fit nowhere wait. Short simulations at the load choose the member that decides, "
+            "and a search at the load fits its weights. "
             "Mean wait of a pod in minutes, means "
             f"over seeds {tables.seeds_text(result['seeds'])}, differences paired by seed, "
             "with 95 % intervals; below 0 the policy's pods wait less. Waits count the pods that arrive later. "

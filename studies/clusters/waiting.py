@@ -14,8 +14,8 @@ from steersman.agents.evolution.simulations import SimulationTask
 from steersman.cluster.arrays import pod_kind
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
-from steersman.policies import rule_choice
 from steersman.policies.base import Policy
+from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
@@ -31,7 +31,7 @@ MINUTES = 15
 WORKLOAD = "default"
 LOADS = (0.9, 1.0, 1.1)
 BASELINES = ("kube-default", "fgd")
-POLICIES = (*BASELINES, "best-fit", "gpu-packing", rule_choice.NAME, PACKAGED_POLICY)
+POLICIES = (*BASELINES, "best-fit", "gpu-packing", RULES, PACKAGED_POLICY)
 LEARNED = "learned"
 BOUND = "bound"
 EVERY = "mean with the warm start"

@@ -7,6 +7,7 @@ from the pods that were created first (as `policy prepare` embeds it in a file),
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -15,38 +16,35 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError
-from steersman.policies import rule_choice
 from steersman.policies.base import Policy, with_profile
 from steersman.policies.embedded_profile import embed_profile, open_prepared
 from steersman.policies.features import view
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.heuristics import heuristic
-from steersman.policies.portfolio_policy import PortfolioPolicy
+from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
-from steersman.training.search.fit import FITTED, FitOptions, fit
-from steersman.workloads.formats.openb.traces import embedded_names
-from steersman.workloads.generators.clusters import Distribution
+from steersman.workloads.formats.openb import embedded_names
+from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.workload import Workload
 from studies import tables
-from studies.clusters import generated
-from studies.clusters.generated import Evaluation
+from studies.clusters.any_cluster import allocations
 from studies.common import SEEDS, Json, Progress, Say, desk, short_name, workloads
 
 NAME = "yesterday"
 MINUTES = 15
 WITHOUT_TIMES = "multigpu"
 """How the names of embedded workloads begin whose pods do not say when they were created."""
+MOST_PODS = 2_500
 FIRST_CLUSTER = 3_000
 """Generated clusters begin here, in the validation distribution."""
 NEAR = 0.25
 """Of the GPU demand; where less of it is for other sizes, yesterday's profile is near the true one."""
 FGD_TRUE, FGD_OLD = "fgd, true", "fgd, yesterday"
 OWN_TRUE, OWN_OLD = f"{PACKAGED_POLICY}, true", f"{PACKAGED_POLICY}, yesterday"
-RULES_TRUE, RULES_OLD = f"{rule_choice.NAME}, true", f"{rule_choice.NAME}, yesterday"
-FITTED_OLD = f"{FITTED}, yesterday"
+RULES_TRUE, RULES_OLD = f"{RULES}, true", f"{RULES}, yesterday"
 WITHOUT_MIX = ("best-fit", "gpu-packing")
-POLICIES = (FGD_TRUE, FGD_OLD, RULES_TRUE, RULES_OLD, OWN_TRUE, OWN_OLD, FITTED_OLD, *WITHOUT_MIX)
+POLICIES = (FGD_TRUE, FGD_OLD, RULES_TRUE, RULES_OLD, OWN_TRUE, OWN_OLD, *WITHOUT_MIX)
 Floats = npt.NDArray[np.float64]
 
 
@@ -58,7 +56,6 @@ def options(quick: bool = False) -> Json:
         "openb": names[:1] if quick else names,
         "clusters": 3 if quick else 20,
         "nodes": (5, 8) if quick else (5, 120),
-        "fit_generations": 2 if quick else 40,
         "seeds": SEEDS[:2] if quick else SEEDS[:10],
     }
 
@@ -66,12 +63,15 @@ def options(quick: bool = False) -> Json:
 def run(say: Say, quick: bool = False) -> Json:
     """Evaluate on every trace and cluster; what was finished is kept one by one."""
     at, asked = desk(NAME, quick, say), options(quick)
-    clusters = generated.draw(
-        Distribution.VALIDATION, FIRST_CLUSTER, asked["clusters"], tuple(asked["nodes"]), keep=_has_gpus_in_both
+    drawn = (
+        random_cluster(seed, distribution=Distribution.VALIDATION, nodes=tuple(asked["nodes"]))
+        for seed in itertools.count(FIRST_CLUSTER)
     )
+    fits = (each for each in drawn if len(each.pods) <= MOST_PODS and _has_gpus_in_both(each))
+    clusters = tuple(itertools.islice(fits, asked["clusters"]))
     traces = workloads(asked["openb"], quick)
     progress, result = Progress(say, "workloads"), []
-    depends = {name: asked[name] for name in ("policy", "fit_generations", "seeds")}
+    depends = {name: asked[name] for name in ("policy", "seeds")}
     for number, workload in enumerate((*traces, *clusters)):
         value = at.once(short_name(workload.name), depends, partial(_evaluate, workload, depends))
         result.append({"name": short_name(workload.name), **value})
@@ -114,41 +114,30 @@ def changed(old: Workload, new: Workload) -> float:
 
 def _evaluate(workload: Workload, asked: Json) -> Json:
     old, new = halves(workload)
-    today = Evaluation([new], asked["seeds"])
-    chosen = {name: _selected_members(name, old, today.simulators[0]) for name in (rule_choice.NAME, PACKAGED_POLICY)}
-    fitted = fit(old, packaged_portfolio(), FitOptions(generations=asked["fit_generations"]))
-    kept = next(each.policy for each in fitted.compared if each.name == fitted.chosen)
+    before, today = Simulator(old), Simulator(new)
+    chosen = {
+        name: [each.member(resolve(name)).policy for each in (before, today)] for name in (RULES, PACKAGED_POLICY)
+    }
     card, profile_tensors = embed_profile(old, GPU_VIEW)
     prepared = open_prepared(old.name, card, view(GPU_VIEW), profile_tensors)
     assert prepared is not None
     policies: dict[str, Policy] = {
         FGD_TRUE: heuristic("fgd"),
-        RULES_TRUE: chosen[rule_choice.NAME][1],
+        RULES_TRUE: chosen[RULES][1],
         OWN_TRUE: chosen[PACKAGED_POLICY][1],
         **{name: heuristic(name) for name in WITHOUT_MIX},
         FGD_OLD: with_profile(heuristic("fgd"), prepared),
-        RULES_OLD: with_profile(chosen[rule_choice.NAME][0], prepared),
+        RULES_OLD: with_profile(chosen[RULES][0], prepared),
         OWN_OLD: with_profile(chosen[PACKAGED_POLICY][0], prepared),
-        FITTED_OLD: with_profile(kept, prepared),
     }
     return {
         "nodes": len(workload.nodes),
-        "gpus": generated.gpus(workload),
+        "gpus": sum(node.gpu_total for node in workload.nodes),
         "pods": len(workload.pods),
         "changed": changed(old, new),
-        "members": {name: policies[name].name for name in (RULES_TRUE, RULES_OLD, OWN_TRUE, OWN_OLD)}
-        | {FITTED_OLD: fitted.chosen},
-        "allocated": {name: today.by_seed(policy)[0] for name, policy in policies.items()},
+        "members": {name: policies[name].name for name in (RULES_TRUE, RULES_OLD, OWN_TRUE, OWN_OLD)},
+        "allocated": {name: allocations(today, policy, asked["seeds"]) for name, policy in policies.items()},
     }
-
-
-def _selected_members(name: str, old: Workload, today: Simulator) -> tuple[Policy, Policy]:
-    """Return the members of a portfolio that short simulations take for yesterday's pods and for today's."""
-    policy = resolve(name)
-    assert isinstance(policy, PortfolioPolicy)
-    members = policy.members
-    best_old, best_true = (each.select(members, protocol="inflation").best for each in (Simulator(old), today))
-    return members[best_old], members[best_true]
 
 
 def section(result: Json) -> str:
@@ -176,16 +165,14 @@ def section(result: Json) -> str:
         f"{_mean(each, OWN_OLD) - _mean(each, FGD_TRUE):+.2f}"
         for each in worst
     )
-    kept = sum(each["members"][FITTED_OLD] == FITTED for each in (*traces, *clusters))
     return "\n".join(
         [
             "## An outdated workload profile",
             "",
             "Policies know the workload profile of the first half of a trace, by creation time, as `policy prepare` "
-            "embeds it in a file: typical pods and planned losses. For `rules` and `steersman` it also determines the "
-            "member that a short simulation takes. "
-            f"`fitted` was fitted to that half by a short search (the search was kept on {kept} of "
-            f"{len(traces) + len(clusters)}). The cluster is then filled with draws of the second half. *True*: the "
+            "embeds it in a file: typical pods and planned losses. For `rules` and `steersman` it also determines what "
+            "short simulations choose, and for `steersman` fitted weights. The cluster "
+            "is then filled with draws of the second half. *True*: the "
             "same with the profile of the second half. *Changed*: the share of the GPU demand that is for pods of "
             f"other sizes than in the first half. GPU allocated in `inflation`, %, {len(result['seeds'])} seeds.",
             "",

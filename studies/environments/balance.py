@@ -15,7 +15,8 @@ import torch
 from steersman.agents.base import Agent, random_rows
 from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
-from steersman.agents.networks.score_networks import build, sizes_of
+from steersman.agents.networks.score_networks import build
+from steersman.agents.networks.spec import sizes_of
 from steersman.core.statistics import interquartile_mean
 from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsVectorEnv
 from steersman.policies.features import CLUSTER

@@ -13,12 +13,12 @@ import torch
 
 from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.evolution.episodes import EpisodeEvolution
-from steersman.agents.networks.score_networks import build, sizes_of
-from steersman.agents.networks.spec import NetworkConfig
+from steersman.agents.networks.score_networks import build
+from steersman.agents.networks.spec import NetworkConfig, sizes_of
 from steersman.agents.registry import find_algorithm
+from steersman.envs.environment import Chooser, Figures
 from steersman.envs.latency.environment import LatencyOptions, LatencyVectorEnv
-from steersman.envs.playing import Chooser, Figures
-from steersman.evaluation.latency import play_all
+from steersman.evaluation.generated import play_all
 from steersman.workloads.generators.latency_settings import LatencySettings
 from studies import tables
 from studies.common import SEEDS, Desk, Json, Progress, Say, desk

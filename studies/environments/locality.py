@@ -17,14 +17,14 @@ from steersman.agents.evolution.episodes import EpisodeEvolution
 from steersman.agents.evolution.population import Weights, first_weights
 from steersman.agents.networks.spec import NetworkConfig, sizes_of
 from steersman.cluster.model import PodClass
-from steersman.envs.inflation.environment import InflationVectorEnv
+from steersman.envs.inflation.episodes import InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.features import CLUSTER
 from steersman.policies.networks.numpy_networks import open_network
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.topology import RACK, Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
 from studies import tables

@@ -15,8 +15,8 @@ from gymnasium.vector import VectorEnv
 from steersman.agents.base import teacher_of
 from steersman.agents.configs import EpisodeEvolutionConfig
 from steersman.agents.evolution.episodes import EpisodeEvolution
-from steersman.agents.networks.score_networks import build, sizes_of
-from steersman.agents.networks.spec import NetworkConfig
+from steersman.agents.networks.score_networks import build
+from steersman.agents.networks.spec import NetworkConfig, sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions

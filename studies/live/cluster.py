@@ -18,14 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from steersman.apps.load.copies.loop import CopyLoop, CopyOptions
-from steersman.apps.load.copies.manifest import DeploymentTemplate, read_manifest
+from steersman.apps.load.copies import CopyLoop, CopyOptions, DeploymentTemplate, read_manifest
 from steersman.apps.load.driver import RowLog
 from steersman.apps.local_cluster import cluster, nodes, record
 from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.local_cluster.node_shapes import parse_shape
+from steersman.apps.local_cluster.nodes import parse_shape
 from steersman.apps.local_cluster.telemetry import processes
-from steersman.apps.local_cluster.telemetry.exposition import PREFIX, TRUTH_COUNTERS, TRUTH_GAUGES
+from steersman.apps.local_cluster.telemetry.exporter import PREFIX, TRUTH_COUNTERS, TRUTH_GAUGES
 from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
@@ -253,7 +252,7 @@ def truth_of(address: str) -> Json:
 
 
 def figures_of(first: Json, samples: list[Json], last: Json) -> Json:
-    """Return the figures of a run, as of an episode (`envs.latency.episode_metrics`).
+    """Return the figures of a run, as of an episode (`envs.latency.environment`).
 
     Args:
         first: the truth before it.

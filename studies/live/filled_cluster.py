@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from steersman.apps.local_cluster import cluster, record
+from steersman.apps.local_cluster.cleaning import StallTimeout
 from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.local_cluster.stall_timeout import StallTimeout
-from steersman.apps.runtime.decoding import ALL_PODS
+from steersman.apps.runtime.listing import ALL_PODS
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.decoding import pod_from_json

@@ -20,8 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from steersman.apps.load import commands
 from steersman.apps.load.driver import FillOptions
 from steersman.apps.local_cluster import cluster, nodes, record
-from steersman.apps.local_cluster.node_shapes import parse_shape
-from steersman.apps.runtime.decoding import ALL_PODS
+from steersman.apps.local_cluster.nodes import parse_shape
+from steersman.apps.runtime.listing import ALL_PODS
 from steersman.apps.runtime.tasks import BackgroundTasks, run
 from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.decoding import decode_requests

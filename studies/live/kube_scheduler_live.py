@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from steersman.apps.local_cluster.control_plane import build
 from steersman.apps.local_cluster.nodes import prepared
-from steersman.cluster.gpu_resources import PLUGIN_GPUS
-from steersman.cluster.model import GPU_MILLI, Node, Pod
+from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, Node, Pod
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import SteersmanError
 from steersman.policies.base import Policy

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.runtime.decoding import ALL_PODS
+from steersman.apps.runtime.listing import ALL_PODS
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.decoding import ESTIMATE_KEY

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
 from steersman.cluster.model import Node
+from steersman.orders.order import parse_run_times
 from steersman.orders.registry import find_order
-from steersman.orders.run_times import parse_run_times
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
@@ -26,8 +26,8 @@ from steersman.simulation.arrivals import Schedule, schedule, window
 from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import MINUTE, Waits
 from steersman.training.search.fit_order import START, WAITS, WEIGHTS, cost, four_waits
-from steersman.workloads.formats.openb.traces import embedded
-from steersman.workloads.formats.philly import PhillyTrace
+from steersman.workloads.formats.openb import embedded
+from steersman.workloads.formats.published import PhillyTrace
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.workload import Workload
 from studies import tables
@@ -38,7 +38,7 @@ from studies.queues.traces import arrivals_of, trace_file
 NAME = "learned_order"
 MINUTES = 60
 PHILLY = "philly_first.csv"
-"""The earlier part of Microsoft's Philly trace, see `workloads.formats.philly`."""
+"""The earlier part of Microsoft's Philly trace, see `workloads.formats.published`."""
 TRAINED_PART = 0.6
 """Share of the trace, by jobs, that training draws from; comparisons draw from the rest."""
 NODES_OF_PHILLY = (8, 12, 20)

@@ -20,9 +20,8 @@ from steersman.agents.evolution.orders import (
     waits_under,
 )
 from steersman.orders import scores
-from steersman.orders.order import Order
+from steersman.orders.order import Order, RunTimes
 from steersman.orders.queue import NO_ONE
-from steersman.orders.run_times import RunTimes
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve

@@ -30,7 +30,7 @@ from steersman.training.search.fit_order import (
     history_of,
     history_windows,
 )
-from steersman.workloads.formats.philly import PhillyTrace
+from steersman.workloads.formats.published import PhillyTrace
 from steersman.workloads.workload import Workload
 from studies import tables
 from studies.common import Json, Progress, Say, desk, published

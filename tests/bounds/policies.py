@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from tests.bounds.clusters import SHAPES, workload
+from tests.support.weights import fgd_weights
 
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.policies.base import Policy, default_member
 from steersman.policies.features import GPU, VIEWS
 from steersman.policies.files.policy_file import Card, prepare_policy, write_policy

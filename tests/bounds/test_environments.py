@@ -10,12 +10,12 @@ from tests.bounds.clusters import SHAPES, workload
 from tests.support.nightly import by_default
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.envs.deployments.environment import DeploymentsVectorEnv
-from steersman.envs.inflation.environment import InflationVectorEnv, TimedVectorEnv
+from steersman.envs.environment import SteersmanVectorEnv
+from steersman.envs.inflation.episodes import InflationVectorEnv, TimedVectorEnv
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions, LatencyVectorEnv
 from steersman.envs.latency.live import LiveModel
-from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward

@@ -19,9 +19,8 @@ from steersman.apps.scheduler.queue import SchedulingQueue
 from steersman.cluster.arrays import fit_mask, room_for
 from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Pod, PodClass, Requests
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.objectives.registry import resolve

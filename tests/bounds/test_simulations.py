@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
-from tests.support.formulas import random_formula
 from tests.support.nightly import by_default
 
 from steersman.agents.evolution import simulations
-from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.cluster.model import (
     Constraints,
     Node,
@@ -25,7 +23,6 @@ from steersman.cluster.model import (
     Requests,
     Requirement,
 )
-from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order
@@ -33,9 +30,6 @@ from steersman.orders.queue import ANYBODY, EASY, NO_ONE
 from steersman.orders.registry import find_order
 from steersman.orders.scores import LEARNED, learned_size
 from steersman.policies.base import with_order
-from steersman.policies.formulas.features import FEATURE_COUNT
-from steersman.policies.formulas.kernels import feature_rows
-from steersman.policies.formulas.policy import FormulaPolicy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
@@ -54,7 +48,6 @@ from steersman.simulation.arrivals import schedule
 from steersman.simulation.prediction.moment import ClusterMoment
 from steersman.simulation.prediction.prediction import predict_wait
 from steersman.simulation.run import Execution, Simulator
-from steersman.training.search.distil import FormulaTrials
 from steersman.workloads.workload import Recorded, Workload
 
 
@@ -108,22 +101,6 @@ def test_evolution_features_stay_in_bounds(shape: str, tmp_path: Path, monkeypat
     cluster, wanted = execution.cluster, np.zeros((len(there.nodes), WEIGHTS))
     for c in range(len(cluster.classes.gpu_count)):
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, wanted)
-
-
-@pytest.mark.parametrize("shape", ["one node", "models that no node has", "everything"])
-def test_formulas_stay_in_bounds(shape: str) -> None:
-    there = workload(SHAPES[shape], seed=1)
-    formula = random_formula(np.random.default_rng(1))
-    policy, trials = FormulaPolicy("rule", formula), FormulaTrials(there, 1.0)
-    run = Simulator(there).run(policy, protocol="timed", load=None, seed=3)
-    assert run.final_nodes.names
-    assert np.isfinite(trials.cost(trials.arrays(formula), trials.draw(1, len(there.nodes))))
-    state = ClusterState(there.nodes)
-    rows = np.zeros((len(there.nodes), 2 * FEATURE_COUNT))
-    for c in sorted(set(state.class_ids(there.pods))):
-        feature_rows(formula.arrays(state.gpu_types), state.arrays, state.class_arrays, c, rows)
-        assert not np.isinf(rows).any()
-    assert explain_pod(policy, there, 0).policy == "rule"
 
 
 @pytest.mark.parametrize("order", ["age", "age:easy"])

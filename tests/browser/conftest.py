@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 from tests.support.nightly import is_nightly
 from tests.support.servers.live_cluster import LiveDouble
 
-from steersman.apps.local_cluster.folders import locked
+from steersman.apps.local_cluster.record import locked
 from steersman.core.compiled import cache_root
 
 OPTIONS = (

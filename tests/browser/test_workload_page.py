@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, expect
 from tests.browser.conftest import opened, serious_violations
 from tests.support.scheduler_csv import write_scheduler_csv
 
+from steersman.workloads.experiments import read_bindings
 from steersman.workloads.generators.deployments import DELETE, Row, write_rows
-from steersman.workloads.recorded_bindings import read_bindings
 
 pytestmark = pytest.mark.browser
 HOSTILE = "<img src=x onerror=alert(1)>"

@@ -16,19 +16,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import LINEAR, RULE, RULE_WEIGHTS, Arrays, Card, open_policy, read_policy
+from steersman.policies.files.policy_file import open_policy
 from steersman.policies.networks.layers import MASKED, ROUNDING, Array, Flags
 from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.networks.policy import NetworkPolicy
@@ -41,16 +39,6 @@ LOCAL = "local"
 """The field of a policy that says that it is a built-in one; its `file` is where its mix comes from."""
 
 Json = dict[str, Any]
-
-
-def member_policy(path: Path, member: str) -> tuple[Card, Arrays]:
-    """The card and arrays of one member of a portfolio, as a file of its own would have them."""
-    card, arrays = read_policy(path)
-    position = card.members.index(member)
-    if position >= len(arrays[LINEAR]):
-        return msgspec.structs.replace(card, network=RULE, members=(member,)), {}
-    weights = {name: arrays[name][position].copy() for name in (LINEAR, RULE_WEIGHTS)}
-    return msgspec.structs.replace(card, network="linear", members=()), weights
 
 
 class Recorder:

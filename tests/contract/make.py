@@ -1,6 +1,6 @@
 """Writes the shared vectors (`python -m tests.contract.make`): the same every time, but for what policies become.
 
-Policies are heuristics, the policy that comes with the package, and random weights, each with the mix of a workload.
+Policies are heuristics, what the policy `steersman` may decide by, and random weights, each with the mix of a workload.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-from tests.contract.cases import FILE, FOLDER, Json, answers, member_policy, open_as_said, policy_files, told
+from tests.contract.cases import FILE, FOLDER, Json, answers, open_as_said, policy_files, told
+from tests.support.weights import fgd_weights
 
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.policies.base import Policy
 from steersman.policies.features import POD_KINDS, VIEWS, View
@@ -25,8 +25,11 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import dense_shapes, head_shapes
 from steersman.policies.networks.numpy_networks import joint_size
 from steersman.policies.observations.encoding import VIEW_NUMBERS
-from steersman.policies.registry import policy_path
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.policies.portfolios import blends
+from steersman.policies.registry import policy_path, resolve
+from steersman.simulation.run import Simulator
+from steersman.simulation.selection.fitting import FITTED
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod
 
 SEED = 11
@@ -65,8 +68,8 @@ DRAWN = {
     "gpu-mlp": Drawn("mlp", "gpu", "gpuspec25", (8,), context=True),
     "gpu-deepsets": Drawn("deepsets", "gpu", "default", (6,), "layer", context=True),
 }
-SHIPPED = {"steersman-default": "openb", "steersman-gpuspec25": "general", "steersman-rule": "gpu-packing"}
-"""Members of the policy that comes with the package, by the name of the file."""
+SHIPPED = {"steersman-default": blends()[-1].name, "steersman-gpuspec25": FITTED, "steersman-rule": "gpu-packing"}
+"""What the policy `steersman` may decide by, by the name of the file."""
 POLICIES: tuple[Json, ...] = (
     *({"name": f"fgd-{workload}", "local": "fgd", "file": f"steersman-{workload}"} for workload in WORKLOADS),
     *({"name": name, "local": name, "file": "steersman-default"} for name in HEURISTICS),
@@ -125,19 +128,24 @@ def write_files(rng: Random) -> None:
         old.unlink()
     with TemporaryDirectory() as folder:
         for (name, member), workload in zip(SHIPPED.items(), (*WORKLOADS, WORKLOADS[0]), strict=True):
-            file = Path(folder, f"{name}.safetensors")
             with policy_path("steersman") as shipped:
-                write_policy(file, *member_policy(shipped, member))
-            write_prepared(file, file, workload)
+                write_prepared(Path(folder, f"{name}.safetensors"), shipped, workload, member_of(member))
         for name, drawn in DRAWN.items():
             file = Path(folder, f"{name}.safetensors")
             write_policy(file, *random_policy(name, drawn, rng))
             write_prepared(file, file, drawn.workload)
 
 
-def write_prepared(file: Path, policy: Path, workload: str) -> None:
-    """Write a policy with the mix of a workload, and pack it."""
-    write_policy(file, *prepare_policy(policy, embedded(workload)))
+def member_of(name: str) -> Policy:
+    """A member of the policy `steersman`, or the one that is fitted to a small workload."""
+    policy = resolve("steersman")
+    fitted = Simulator(embedded("default-small")).member(policy).policy if name == FITTED else None
+    return next(each for each in (*policy.members, fitted) if each is not None and each.name == name)
+
+
+def write_prepared(file: Path, policy: Path, workload: str, member: Policy | None = None) -> None:
+    """Write a policy, or a member of it, with the mix of a workload, and pack it."""
+    write_policy(file, *prepare_policy(policy, embedded(workload), member))
     pack(FOLDER / f"{file.name}.gz", file.read_bytes())
 
 

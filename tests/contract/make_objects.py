@@ -12,19 +12,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from tests.contract.cases import FOLDER, Json, member_policy, open_as_said, policy_files, told
+from tests.contract.cases import FOLDER, Json, open_as_said, policy_files, told
 from tests.contract.make import POLICIES, WORKLOADS, pack
 from tests.contract.objects import FILE, ask
 
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, SHARED_GPUS
-from steersman.cluster.model import Pod
+from steersman.cluster.model import GPU_MODEL_KEY, SHARED_GPUS, Pod
 from steersman.cluster.objects.decoding import OWNER_KEY, node_from_object, pod_from_object
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
+from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.core.errors import InputError
 from steersman.policies.files.policy_file import prepare_policy, write_policy
+from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 SEED = 5
 CLUSTERS, PODS = 16, 8
@@ -167,8 +166,7 @@ def write_vendors() -> None:
     workload = replace(workload, pods=tuple(named(pod, i) for i, pod in enumerate(workload.pods)))
     with policy_path("steersman") as shipped, TemporaryDirectory() as folder:
         file = Path(folder, "policy.safetensors")
-        write_policy(file, *member_policy(shipped, "general"))
-        write_policy(file, *prepare_policy(file, workload))
+        write_policy(file, *prepare_policy(shipped, workload, blends()[0]))
         pack(FOLDER / f"{VENDORS}.safetensors.gz", file.read_bytes())
 
 

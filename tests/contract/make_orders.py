@@ -13,10 +13,10 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.state import ClusterState
 from steersman.orders import scores
-from steersman.orders.cluster_size import ClusterSize, cluster_size
 from steersman.orders.live_history import LiveHistory
-from steersman.orders.order_file import OrderCard, open_order, write_order
-from steersman.orders.run_times import SOURCES, RunTimes
+from steersman.orders.live_order import ClusterSize, cluster_size
+from steersman.orders.order import SOURCES, RunTimes
+from steersman.orders.registry import OrderCard, open_order, write_order
 
 FILE = FOLDER / "orders.json"
 ORDER_FILE = FOLDER / "order.safetensors"

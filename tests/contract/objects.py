@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from tests.contract.cases import FOLDER, Answers, Json, Recorder
 
-from steersman.apps.service.scoring.ranking import Ranking
+from steersman.apps.service.scoring.node_scorer import Ranking
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cached_pod import Listener

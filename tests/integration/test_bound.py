@@ -29,19 +29,18 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.extras import MissingExtraError
 from steersman.evaluation.bound import gpu_bound as bound_module
-from steersman.evaluation.bound.device_patterns import device_patterns
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary
-from steersman.evaluation.bound.gpu_bound import GpuBound, concave_envelope
+from steersman.evaluation.bound.gpu_bound import GpuBound, concave_envelope, device_patterns
 from steersman.evaluation.bound.pod_kinds import find_kinds
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
-from steersman.evaluation.report.wording import BOUND_LABEL
+from steersman.evaluation.report.style import BOUND_LABEL
 from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable, summarise
 from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 Capture = pytest.CaptureFixture[str]

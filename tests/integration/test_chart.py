@@ -26,8 +26,8 @@ from tests.support.pages import calls_of
 from tests.unit.docs.test_features import parse
 
 import steersman
+from steersman.apps import doctor
 from steersman.apps.dashboard.live.cluster import ClusterWatch
-from steersman.apps.doctor import rights as doctor
 from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from steersman.evaluation.finished_runs import read_made
-
 DATA = Path(str(resources.files("steersman.data.openb")))
 FILES = (
     "--nodes",
@@ -161,25 +159,6 @@ def test_killed_evaluation_continues_to_the_same_bytes(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in cut.iterdir() if not path.name.startswith(".")} == {
         name: (whole / name).read_bytes() for name in names
     }
-
-
-def test_evaluation_that_was_killed_after_its_fit_continues_with_the_fitted_policy(tmp_path: Path) -> None:
-    cut = tmp_path / "out"
-    task = ("--workload", "default-small", "--protocol", "inflation", "--seeds", "0-99", "--jobs", "1")
-    words = command("evaluate", *task, "--policy", "fgd", "--fit", "--fit-generations", "1", "--output", str(cut))
-    with subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True) as running:
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not (cut / "results.partial.msgpack.gz").exists():
-            assert running.poll() is None, "it ended before it could be killed"
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        os.killpg(running.pid, signal.SIGKILL)
-    fitted, note = read_made(cut)["fitted.safetensors"]
-    continued = by_folder(cut)
-    assert "fitting" not in continued.stderr
-    assert (cut / "fitted.safetensors").read_bytes() == fitted
-    assert note.split(":")[0] in (cut / "report.html").read_text()
-    assert not (cut / "command.json").exists(), "there is nothing left to continue"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

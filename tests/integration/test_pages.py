@@ -23,7 +23,7 @@ from steersman.objectives import registry as objectives
 from steersman.policies import registry as policies
 from steersman.policies.networks import registry as networks
 from steersman.workloads.formats import registry as formats
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 pytestmark = pytest.mark.integration
@@ -45,14 +45,14 @@ QUICK = (
     "evaluate",
     "explain",
     "simulate",
-    "policy export",
+    "policy fit",
     "policy prepare",
     "workload convert",
     "workload topology",
 )
 """Commands that run where all they read is there."""
 SEARCH = ("--generations", "1")
-"""What the search of `policy export` is cut down to."""
+"""What the search of `policy fit` is cut down to."""
 ELSEWHERE = ("--cluster", "--engine", "--telemetry", "--kubeconfig", "--data-dir", "http://", "training/worker-0")
 """Options and values of what is not here."""
 TABLES = {
@@ -128,7 +128,7 @@ def test_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPa
         elif block.is_shell:
             for program, *words in commands(block):
                 if program == "steersman" and is_quick(tuple(words)):
-                    words += SEARCH if words[:2] == ["policy", "export"] and "--nodes" in words else ()
+                    words += SEARCH if words[:2] == ["policy", "fit"] and "--nodes" in words else ()
                     assert main(words) == 0, f"{block.place}: {' '.join(words)}"
 
 

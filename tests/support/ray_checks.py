@@ -16,7 +16,7 @@ from steersman.agents.evolution.simulations import Evolution, SimulationTask
 from steersman.core.engines import available_workers, make_workers, relayed, use_engine
 from steersman.core.errors import SteersmanError
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 KEEP = 48

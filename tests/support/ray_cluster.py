@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from steersman.core import engines
-from steersman.core.ray_cluster import ON_LOOPBACK
+from steersman.core.engines import ON_LOOPBACK
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 2

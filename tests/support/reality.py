@@ -28,10 +28,9 @@ from tests.support.servers.plugin_scheduler import SCHEDULER, configuration, pro
 
 from steersman.apps.local_cluster.control_plane import servers
 from steersman.apps.runtime.tasks import run_concurrently
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY
-from steersman.cluster.model import GPU_MILLI, Node, Pod
+from steersman.cluster.model import GPU_MILLI, GPU_MODEL_KEY, Node, Pod
+from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.cluster.objects.manifests import pod_to_object
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load
 from steersman.simulation.arrivals import schedule

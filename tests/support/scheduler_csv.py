@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steersman.workloads.recorded_bindings import COLUMNS, NODE_CPU, NODE_PODS
+from steersman.workloads.experiments import COLUMNS, NODE_CPU, NODE_PODS
 
 NODE_GIB = 256
 DEPLOYMENT = (5, 15)

@@ -30,7 +30,7 @@ type pluginResource struct {
 	label string // of a node, that may say their model; "" if there is none
 }
 
-// pluginResources are those that are known; src/steersman/cluster/gpu_resources.py has the same, held by a test.
+// pluginResources are those that are known; src/steersman/cluster/model.py has the same, held by a test.
 var pluginResources = [...]pluginResource{
 	{"nvidia.com/gpu", "nvidia.com/gpu.product"},
 	{"nvidia.com/gpu.shared", "nvidia.com/gpu.product"},

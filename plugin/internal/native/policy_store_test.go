@@ -34,7 +34,7 @@ func write(t *testing.T, path string, content []byte, seconds int) {
 func TestAFileThatChangesIsReadAnewAndABadOneChangesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.safetensors")
 	linear, mlp := unpack(t, "linear.safetensors"), unpack(t, "mlp.safetensors")
-	older := []byte(strings.Replace(string(linear), `\"view_version\":2`, `\"view_version\":7`, 1))
+	older := []byte(strings.Replace(string(linear), `\"view_version\":3`, `\"view_version\":7`, 1))
 	heard := &onReload{}
 	store := NewPolicyStore("", path, heard.hear)
 	for i, step := range []struct {

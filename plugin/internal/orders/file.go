@@ -25,7 +25,7 @@ const (
 	learned   = "learned"
 )
 
-// card is what an order file says of itself; src/steersman/orders/order_file.py has the same fields.
+// card is what an order file says of itself; src/steersman/orders/registry.py has the same fields.
 type card struct {
 	Schema     int            `json:"schema"`
 	Name       string         `json:"name"`

@@ -76,7 +76,7 @@ func newRunTimes(most int) *RunTimes {
 }
 
 // numberOfRun is what a CronJob (minutes), Argo's CronWorkflow (seconds since 1970) and people (days) append to the name
-// of each run. src/steersman/orders/run_times.py has the same.
+// of each run. src/steersman/orders/order.py has the same.
 var numberOfRun = regexp.MustCompile(`-\d{8,}\z`)
 
 // recurring returns by whom run times are told apart: Job/backup-29384720 and later runs of the CronJob are Job/backup.

@@ -166,19 +166,13 @@ func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64)
 // bounds returns the lowest and the highest value of a feature of a state; changes go from -highest to highest.
 func bounds(feature int) (float32, float32) {
 	switch {
-	case feature == fAllWhole || feature == fUntouched || feature >= fFit && feature < fUsable:
+	case feature == fUntouched:
 		return 0, 1
-	case feature == fUsable || feature == fProducts+8:
-		return 0, 8
-	case feature == fCPULeft || feature == fFilled+2 || feature == fFilled+5:
+	case feature == fCPULeft:
 		return -1, 1024
-	case feature == fCPUShort || feature == fCPUSpare || feature == fProducts || feature == fProducts+1:
+	case feature == fCPUShort || feature == fCPUSpare:
 		return 0, 1024
-	case feature == fProducts+2 || feature == fProducts+5 || feature == fProducts+6:
-		return 0, 1 << 20
-	case feature == fProducts+3 || feature == fProducts+4 || feature == fProducts+7:
-		return -64, 1 << 16
-	case feature == fTable+4:
+	case feature == fLostPlanned:
 		return -64, 64
 	default:
 		return 0, 64

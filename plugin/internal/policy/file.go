@@ -22,7 +22,7 @@ type view struct {
 }
 
 // views are those of steersman/policies/features.py that clusters here show. All have the same features of pod and cluster.
-var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {2, nodeFeatures}}
+var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {3, nodeFeatures}}
 
 // Load reads a policy file, which must have a workload profile embedded.
 //

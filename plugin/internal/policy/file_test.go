@@ -130,19 +130,19 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"own norm", "mlp", func(c *contents) { c.card["normalisation"] = "layer" }, "without features of the cluster has none"},
 		{"hidden", "mlp", func(c *contents) { c.card["hidden"] = []int{} }, `the network "mlp" has one layer or more`},
 		{"width", "mlp", func(c *contents) { c.card["hidden"] = []int{0} }, `the network "mlp" has one layer or more`},
-		{"other width", "mlp", func(c *contents) { c.card["hidden"] = []int{17} }, "layers.0.weight: is of shape [16 112]; expected [17 112]"},
+		{"other width", "mlp", func(c *contents) { c.card["hidden"] = []int{17} }, "layers.0.weight: is of shape [16 42]; expected [17 42]"},
 		{"no mix", "linear", func(c *contents) { delete(c.card, "mix") }, "embed one: steersman policy prepare"},
 		{"mix version", "linear", func(c *contents) { c.profile()["version"] = 1 }, "mix.version: is 1"},
 		{"fewer pods", "linear", func(c *contents) { c.profile()["typical_pods"] = 3 }, "mix.accepts: is U8 of shape"},
 		{"negative pods", "linear", func(c *contents) { c.profile()["typical_pods"] = -1 }, "mix.typical_pods: is -1; expected 0 or more"},
 		{"no tensor", "linear", func(c *contents) { delete(c.tensors, "mix.cpu") }, "mix.cpu: is missing; prepare the policy again"},
-		{"no weights", "linear", func(c *contents) { delete(c.tensors, "weights") }, "weights: is missing; expected [4 101]"},
+		{"no weights", "linear", func(c *contents) { delete(c.tensors, "weights") }, "weights: is missing; expected [4 31]"},
 		{"more", "linear", func(c *contents) { c.zeros("more", "F32", 3) }, "more: is not one of this network's"},
 		{"more baked", "linear", func(c *contents) { c.zeros("mix.more", "F32", 3) }, `mix.more: is not one that the view "gpu" sees`},
-		{"an outlook", "cluster-mlp", func(c *contents) { c.zeros("outlook.group", "I64", 3) }, `is not one that the view "cluster" sees`},
-		{"shape", "linear", func(c *contents) { c.zeros("weights", "F64", 4, 3) }, "weights: is of shape [4 3]; expected [4 101]"},
-		{"whole weights", "linear", func(c *contents) { c.zeros("weights", "I8", 4, 101) }, "tensor, weights: is I8; expected F32 or F64 for weights"},
-		{"whole weights of a layer", "mlp", func(c *contents) { c.zeros("layers.0.weight", "U8", 16, 112) },
+		{"an outlook", "cluster-mlp", func(c *contents) { c.zeros("outlook.planned", "F32", 3) }, `is not one that the view "cluster" sees`},
+		{"shape", "linear", func(c *contents) { c.zeros("weights", "F64", 4, 3) }, "weights: is of shape [4 3]; expected [4 31]"},
+		{"whole weights", "linear", func(c *contents) { c.zeros("weights", "I8", 4, 31) }, "tensor, weights: is I8; expected F32 or F64 for weights"},
+		{"whole weights of a layer", "mlp", func(c *contents) { c.zeros("layers.0.weight", "U8", 16, 42) },
 			"tensor, layers.0.weight: is U8; expected F32 or F64 for weights"},
 		{"NaN", "linear", func(c *contents) { c.put("weights", math.Float64bits(math.NaN())) }, "weights: holds a weight that is not a finite number"},
 		{"baked infinite", "linear", func(c *contents) { c.put("mix.share", infinite) }, "mix.share: holds a weight that is not a finite"},
@@ -151,7 +151,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"value", "linear", func(c *contents) { c.put("mix.value", 99) }, "mix.value: has a value outside 0 to"},
 		{"negative", "linear", func(c *contents) { c.put("mix.cpu", 1<<63) }, "mix.cpu: has a value outside 0 to"},
 		{"order", "linear", func(c *contents) { c.put("mix.milli", 1000) }, "mix.milli: is not in increasing order"},
-		{"group", "linear", func(c *contents) { c.put("outlook.group", 5) }, "outlook.group: has a value outside 0 to 4"},
+		{"outlook shape", "linear", func(c *contents) { c.zeros("outlook.planned", "F32", 3) }, "outlook.planned: is F32 of shape [3]"},
 		{"sequence", "linear", func(c *contents) { c.put("outlook.sequences", 1000) }, "outlook.sequences: has a value outside"},
 		{"endless", "linear", func(c *contents) { c.zeros("outlook.sequences", "I64", 6, 2000) }, "of more than 1024 pods"},
 		{"head", "cluster-linear", func(c *contents) { delete(c.tensors, "head.bias") }, "head.bias: is missing; expected [4]"},
@@ -265,8 +265,8 @@ func TestLoadReadsWhatParseDoes(t *testing.T) {
 
 // tiny is a policy of the view gpu with a profile of two kinds of pods: small enough to be changed at random.
 func tiny() *contents {
-	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":2,"network":"linear","objective":"o","algorithm":"a",
-		"mix":{"version":2,"workload":"w","typical_pods":2,"models":["A100"]}}`
+	const text = `{"schema":1,"name":"tiny","view":"gpu","view_version":3,"network":"linear","objective":"o","algorithm":"a",
+		"mix":{"version":3,"workload":"w","typical_pods":2,"models":["A100"]}}`
 	result := &contents{map[string]any{}, map[string]safetensors.Tensor{}}
 	if err := json.Unmarshal([]byte(text), &result.card); err != nil {
 		panic(err)
@@ -278,12 +278,8 @@ func tiny() *contents {
 	result.tensors["mix.gpu_count"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{1, 2}}
 	result.tensors["mix.value"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{0, 1}}
 	result.zeros("mix.share", "F32", 2)
-	result.zeros("outlook.tables", "F32", tables, amounts)
-	result.zeros("outlook.counts", "U8", 2, amounts)
-	result.tensors["outlook.group"] = safetensors.Tensor{Kind: "U8", Shape: []int{2}, Data: []byte{1, 4}}
-	result.zeros("outlook.pods_per_cpu", "F32", 2)
+	result.zeros("outlook.planned", "F32", amounts)
 	result.tensors["outlook.sequences"] = safetensors.Tensor{Kind: "U8", Shape: []int{sequences, 2}, Data: []byte{0, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0}}
-	result.zeros("outlook.model", "F32", 2, 2)
 	result.zeros("outlook.ratios", "F32", 2)
 	result.tensors["outlook.smallest"] = safetensors.Tensor{Kind: "U8", Shape: []int{1}, Data: []byte{100}}
 	return result

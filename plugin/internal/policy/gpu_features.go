@@ -1,42 +1,23 @@
 package policy
 
-import (
-	"math"
-)
-
 // Features of a node's state in the view gpu, in the order of policies/gpu_state/gpu_features.py, which says what they are.
 const (
-	fFragmented  = 0
-	fLackBoth    = 1
-	fLackGPU     = 2
-	fLackCPU     = 3
-	fCPUPodLacks = 4
-	fNoAccess    = 5
-	fIdle        = 6
-	fWhole       = 7
-	fPart        = 8
-	fPartIdle    = 9
-	fAllWhole    = 10
-	fUntouched   = 11
-	fCPULeft     = 12
-	fCPUShort    = 13
-	fCPUSpare    = 14
-	fFit         = 15
-	fUsable      = fFit + groups
-	fLeastWaste  = fUsable + groups
-	fDead        = fLeastWaste + 1
-	fInsisted    = fLeastWaste + 2
-	fAccepted    = fLeastWaste + 3
-	fLeftSquares = fLeastWaste + 4
-	fProducts    = fLeastWaste + 5
-	fTable       = fProducts + 9
-	fFilled      = fTable + tables
-	features     = fFilled + 6
-)
-
-const (
-	enoughCPUPods = 8.0
-	midway        = 7 // pods of a sequence after which its leftover is looked at for the first time
+	fFragmented = iota
+	fIdle
+	fWhole
+	fPart
+	fPartIdle
+	fUntouched
+	fCPULeft
+	fCPUShort
+	fCPUSpare
+	fLeastWaste
+	fDead
+	fLeftSquares
+	fLostPlanned
+	fFilled
+	_ // the same of sequences of GPU pods
+	features
 )
 
 // gpu is a milli of a device in GPUs.
@@ -52,28 +33,28 @@ type featureEncoder struct {
 	left      [MaxDevices]int64 // milli left of the devices that have any, the most first
 	rest      [MaxDevices]int64 // the same in a sequence
 	usable    []usable          // by Profile.milli
-	fitting   []int64           // by Profile.milli, pods that fit
 }
 
 func newFeatureEncoder(profile *Profile, leftovers *leftovers) *featureEncoder {
-	return &featureEncoder{profile: profile, leftovers: leftovers, usable: make([]usable, len(profile.milli)), fitting: make([]int64, len(profile.milli))}
+	return &featureEncoder{profile: profile, leftovers: leftovers, usable: make([]usable, len(profile.milli))}
 }
 
 // encode computes the features of a node if it had so much milli-CPU left, and the devices of the bit mask so many
 // milli less. It returns the fragmented GPU milli unrounded: truncated scores hang on its last bits.
 func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uint64, milli int64, out *row) float64 {
 	live := f.sortDevices(node, devices, milli)
-	idle := f.encodeDevices(live, len(node.GPUFree), out)
+	idle := f.encodeDevices(live, out)
 	out[fUntouched] = 0
-	if cpu == f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
-		out[fUntouched] = out[fAllWhole]
+	if out[fWhole] == float32(len(node.GPUFree)) && cpu == f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
+		out[fUntouched] = 1
 	}
 	f.countDevices(live)
-	total := f.encodeCauses(kind, idle, cpu, out)
-	f.encodeGroups(kind, cpu, out)
-	out[fInsisted] = float32(f.leftovers.demand[kind][0] * float64(idle) * gpu)
-	out[fAccepted] = float32(f.leftovers.demand[kind][1] * float64(idle) * gpu)
-	f.encodeCPU(idle, cpu, out)
+	sums := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
+	total := sums.total()
+	out[fFragmented] = float32(total * gpu)
+	beyond := (float64(cpu) - float64(float64(idle)*f.leftovers.cpuPerGPU)) / f.leftovers.cpuUnit
+	out[fCPULeft] = float32(float64(cpu) / f.leftovers.cpuUnit)
+	out[fCPUShort], out[fCPUSpare] = float32(max(0.0, -beyond)), float32(max(0.0, beyond))
 	f.fillSequences(live, idle, kind, cpu, out)
 	return total
 }
@@ -99,10 +80,9 @@ func (f *featureEncoder) sortDevices(node *Node, devices uint64, milli int64) in
 }
 
 // encodeDevices writes the sums over devices, and returns the GPU milli left on all of them.
-func (f *featureEncoder) encodeDevices(live, count int, out *row) int64 {
+func (f *featureEncoder) encodeDevices(live int, out *row) int64 {
 	var ints, partial, partIdle int64
-	var lost [tables]float64
-	var leastWaste, dead, squares float64
+	var planned, leastWaste, dead, squares float64
 	for _, left := range f.left[:live] {
 		if left == Whole {
 			ints++
@@ -111,35 +91,25 @@ func (f *featureEncoder) encodeDevices(live, count int, out *row) int64 {
 			partIdle += left
 		}
 		known := &f.leftovers.byDeviceLeft[left]
-		for table := range lost {
-			lost[table] += known.lost[table]
-		}
+		planned += known.planned
 		leastWaste += known.leastWaste
 		dead += known.dead
 		squares += known.square
 	}
-	for table, sum := range lost {
-		out[fTable+table] = float32(sum)
-	}
 	idle := ints*Whole + partIdle
-	out[fLeastWaste], out[fDead], out[fLeftSquares] = float32(leastWaste), float32(dead), float32(squares)
+	out[fLostPlanned], out[fLeastWaste], out[fDead] = float32(planned), float32(leastWaste), float32(dead)
+	out[fLeftSquares] = float32(squares)
 	out[fIdle], out[fPartIdle] = float32(float64(idle)*gpu), float32(float64(partIdle)*gpu)
-	out[fWhole], out[fPart], out[fAllWhole] = float32(ints), float32(partial), 0
-	if ints == int64(count) {
-		out[fAllWhole] = 1
-	}
+	out[fWhole], out[fPart] = float32(ints), float32(partial)
 	return idle
 }
 
 // countDevices counts which devices are enough for each milli that typical pods request.
 func (f *featureEncoder) countDevices(live int) {
-	for v := range f.usable {
-		f.usable[v], f.fitting[v] = usable{}, 0
-	}
-	for _, left := range f.left[:live] {
-		for v, count := range f.leftovers.byDeviceLeft[left].counts {
-			f.fitting[v] += count
-			if count > 0 {
+	for v, milli := range f.profile.milli {
+		f.usable[v] = usable{}
+		for _, left := range f.left[:live] {
+			if left >= milli {
 				f.usable[v].enough++
 			} else {
 				f.usable[v].few += left
@@ -148,64 +118,7 @@ func (f *featureEncoder) countDevices(live int) {
 	}
 }
 
-// encodeCauses writes fragmentation by cause, and returns the sum, in milli.
-func (f *featureEncoder) encodeCauses(kind gpuType, idle, cpu int64, out *row) float64 {
-	sums := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
-	total := sums.total()
-	out[fFragmented] = float32(total * gpu)
-	out[fLackBoth] = float32(sums[0] * gpu)
-	out[fLackGPU] = float32(sums[1] * gpu)
-	out[fLackCPU] = float32(sums[2] * gpu)
-	out[fCPUPodLacks] = float32(sums[4] * gpu)
-	out[fNoAccess] = float32(sums[5] * gpu)
-	return total
-}
-
-// encodeGroups is which groups of typical pods fit, and how much of the GPUs they could use.
-func (f *featureEncoder) encodeGroups(kind gpuType, cpu int64, out *row) {
-	accepts := f.profile.accepts[kind]
-	for g := range f.leftovers.groups {
-		fit, gpus := 0.0, 0.0
-		for _, each := range f.leftovers.groups[g] {
-			pod := &f.profile.pods[each.pod]
-			if cpu < pod.cpu {
-				continue
-			}
-			most := float64(cpu) * each.podsPerCPU
-			if g == 0 {
-				fit += pod.share
-				gpus += float64(pod.share * min(most, enoughCPUPods))
-				continue
-			}
-			v := pod.value
-			if len(f.usable) > 0 && accepts[each.pod] && f.usable[v].enough >= pod.count {
-				fit += pod.share
-				could := min(float64(f.fitting[v]), most*float64(pod.count))
-				gpus += float64(pod.share * could * float64(f.profile.milli[v]) * gpu)
-			}
-		}
-		out[fFit+g], out[fUsable+g] = float32(fit), float32(gpus)
-	}
-}
-
-func (f *featureEncoder) encodeCPU(idle, cpu int64, out *row) {
-	gpus, left := float64(idle)*gpu, float64(cpu)/f.leftovers.cpuUnit
-	ints, parts := out[fWhole], out[fPartIdle] // in single precision, as they are kept
-	beyond := (float64(cpu) - float64(float64(idle)*f.leftovers.cpuPerGPU)) / f.leftovers.cpuUnit
-	short, spare := max(0.0, -beyond), max(0.0, beyond)
-	out[fCPULeft], out[fCPUShort], out[fCPUSpare] = float32(left), float32(short), float32(spare)
-	out[fProducts] = float32(gpus * gpus * 0.2)
-	out[fProducts+1] = float32(float64(ints*ints) * 0.2)
-	out[fProducts+2] = float32(left * left * 0.2)
-	out[fProducts+3] = float32(gpus * left * 0.2)
-	out[fProducts+4] = float32(float64(ints) * left * 0.2)
-	out[fProducts+5] = float32(short * short)
-	out[fProducts+6] = float32(spare * spare)
-	out[fProducts+7] = float32(float64(parts) * left)
-	out[fProducts+8] = float32(math.Sqrt(float64(parts)))
-}
-
-// cacheSize is of how many states a worker keeps the features, a power of two: 7 MiB.
+// cacheSize is of how many states a worker keeps the features, a power of two: 3 MiB.
 const cacheSize = 1 << 15
 
 // cachedState is what is cached of a state.

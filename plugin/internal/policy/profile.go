@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	profileVersion = 2
+	profileVersion = 3
 	maxCPU         = 1 << 40 // milli-CPU of a typical pod
 	maxCount       = 64      // devices of a typical pod
 	maxModels      = 1024    // GPU models, each of which has tables of its own
@@ -142,8 +142,6 @@ func (p *Profile) readResources(reader *profileReader, card *ProfileCard) error 
 }
 
 const (
-	groups    = 5 // of typical pods: no GPU, below and from half a device, one device, several
-	tables    = 5 // of what will be lost of a device, by how much is left of it
 	sequences = 6 // of typical pods that are played on a node
 	amounts   = Whole + 1
 
@@ -159,41 +157,28 @@ type step struct{ cpu, devices, milli int64 }
 
 // deviceLeftover is what is known of a device by how much is left of it.
 type deviceLeftover struct {
-	lost       [tables]float64 // GPUs that will be lost
-	leastWaste float64         // GPUs that the largest typical pod that fits would leave
-	dead       float64         // GPUs left if no typical pod fits, else 0
-	square     float64         // of the GPUs left
-	counts     []int64         // how many pods of each Profile.milli it takes
+	planned    float64 // GPUs that are expected to be lost in the end
+	leastWaste float64 // GPUs that the largest typical pod that fits would leave
+	dead       float64 // GPUs left if no typical pod fits, else 0
+	square     float64 // of the GPUs left
 }
 
 // leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source: policies/gpu_state/leftover_tables.py.
 type leftovers struct {
-	byDeviceLeft []deviceLeftover      // [Whole + 1] by what is left of a device
-	groups       [groups][]groupMember // typical pods by group
-	sequences    [][][]step            // by GPU type, the sequences; the second half of them is GPU pods
-	demand       [][2]float64          // by GPU type: shares of the GPU demand that insists on its model, and that accepts it
-	cpuPerGPU    float64               // milli-CPU that the profile requests with each GPU milli
-	perByte      float64               // milli-CPU that it requests with each byte of memory; 0: it requests no memory
-	cpuUnit      float64               // milli-CPU that it requests with a whole GPU
-	smallest     int64                 // the least milli of a device that a typical pod requests
-	leastCPU     int64                 // the least milli-CPU
-}
-
-// groupMember is a typical pod in a group.
-type groupMember struct {
-	pod        int     // in Profile.pods
-	podsPerCPU float64 // pods for each free milli-CPU
+	byDeviceLeft []deviceLeftover // [Whole + 1] by what is left of a device
+	sequences    [][][]step       // by GPU type, the sequences; the second half of them is GPU pods
+	cpuPerGPU    float64          // milli-CPU that the profile requests with each GPU milli
+	perByte      float64          // milli-CPU that it requests with each byte of memory; 0: it requests no memory
+	cpuUnit      float64          // milli-CPU that it requests with a whole GPU
+	smallest     int64            // the least milli of a device that a typical pod requests
+	leastCPU     int64            // the least milli-CPU
 }
 
 // readLeftovers reads the leftovers of a profile.
 func readLeftovers(reader *profileReader, profile *Profile) (*leftovers, error) {
-	pods, models, values := len(profile.pods), len(profile.names), len(profile.milli)
-	lost := reader.floats("outlook.tables", tables, amounts)
-	counts := reader.ints("outlook.counts", 0, Whole, values, amounts)
-	group := reader.ints("outlook.group", 0, groups-1, pods)
-	podsPerCPU := reader.floats("outlook.pods_per_cpu", pods)
+	pods := len(profile.pods)
+	planned := reader.floats("outlook.planned", amounts)
 	order := reader.ints("outlook.sequences", 0, int64(max(0, pods-1)), sequences, anyLength)
-	demand := reader.floats("outlook.model", models+1, 2)
 	ratios := reader.floats("outlook.ratios", 2)
 	smallest := reader.ints("outlook.smallest", 0, Whole, 1)
 	if reader.err != nil {
@@ -209,17 +194,11 @@ func readLeftovers(reader *profileReader, profile *Profile) (*leftovers, error) 
 	if result.cpuUnit = Whole * result.cpuPerGPU; result.cpuUnit == 0 {
 		result.cpuUnit = defaultCPUUnit
 	}
-	for i, pod := range profile.pods {
+	for _, pod := range profile.pods {
 		result.leastCPU = min(result.leastCPU, pod.cpu)
-		result.groups[group[i]] = append(result.groups[group[i]], groupMember{i, podsPerCPU[i]})
 	}
-	result.byDeviceLeft = byDeviceLeft(profile, lost, counts, result.smallest)
+	result.byDeviceLeft = byDeviceLeft(profile, planned, result.smallest)
 	for kind := range profile.accepts {
-		if len(profile.resources) > 0 {
-			result.demand = append(result.demand, profile.demand(kind))
-		} else {
-			result.demand = append(result.demand, [2]float64{demand[2*kind], demand[2*kind+1]})
-		}
 		result.sequences = append(result.sequences, steps(profile, order, kind))
 	}
 	return result, nil
@@ -234,64 +213,23 @@ func (o *leftovers) usableCPU(cpu, memory int64) int64 {
 	return min(cpu, int64(float64(memory)*o.perByte))
 }
 
-func byDeviceLeft(profile *Profile, lost []float64, counts []int64, smallest int64) []deviceLeftover {
+func byDeviceLeft(profile *Profile, planned []float64, smallest int64) []deviceLeftover {
 	result := make([]deviceLeftover, amounts)
 	for left := range result {
-		each := &result[left]
-		for table := range each.lost {
-			each.lost[table] = lost[table*amounts+left]
-		}
 		var fitting int64
-		each.counts = make([]int64, len(profile.milli))
-		for v, milli := range profile.milli {
+		for _, milli := range profile.milli {
 			if milli <= int64(left) {
 				fitting = milli
 			}
-			each.counts[v] = counts[v*amounts+left]
 		}
-		each.leastWaste = float64(int64(left)-fitting) / Whole
+		share := float64(left) / Whole
+		each := deviceLeftover{planned: planned[left], leastWaste: float64(int64(left)-fitting) / Whole, square: share * share}
 		if int64(left) < smallest {
-			each.dead = float64(left) / Whole
+			each.dead = share
 		}
-		each.square = float64(left) / Whole * (float64(left) / Whole)
+		result[left] = each
 	}
 	return result
-}
-
-// demand returns the share of the GPU demand that insists on the model of a type of devices, divided among the models
-// that it accepts, and the share that accepts the type. Source: policies/gpu_state/leftovers.py.
-func (p *Profile) demand(kind gpuType) [2]float64 {
-	var result [2]float64
-	total, named, everyName := 0.0, len(p.resources), 1<<len(p.resources)-1
-	for i := range p.pods {
-		total += p.milliOf(i)
-	}
-	for i := range p.pods {
-		if !p.accepts[kind][i] || total == 0 {
-			continue
-		}
-		share := p.milliOf(i) / total
-		result[1] += share
-		models, last := 0, len(p.names)
-		for model := range last {
-			if p.accepts[model<<named|everyName][i] {
-				models++
-			}
-		}
-		if !p.accepts[last<<named|everyName][i] {
-			result[0] += share / float64(models)
-		}
-	}
-	return result
-}
-
-// milliOf returns the GPU milli that a typical pod requests, times its share.
-func (p *Profile) milliOf(i int) float64 {
-	pod := &p.pods[i]
-	if pod.count == 0 {
-		return 0
-	}
-	return pod.share * float64(p.milli[pod.value]) * float64(pod.count)
 }
 
 // steps returns the sequences as a node with devices of a type sees them.
@@ -315,32 +253,26 @@ func steps(profile *Profile, order []int64, kind gpuType) [][]step {
 	return result
 }
 
-// fillSequences is what fixed sequences of typical pods would leave of the node, had it only itself: GPU midway and at the end,
-// and CPU, for all typical pods and for those with GPUs.
+// fillSequences is how much GPU fixed sequences of typical pods would leave of the node, had they only it: sequences of
+// all typical pods, and of those with GPUs.
 func (f *featureEncoder) fillSequences(live int, idle int64, kind gpuType, cpu int64, out *row) {
 	for live > 0 && f.left[live-1] < f.leftovers.smallest {
 		live-- // of no use to any pod
 	}
 	const half = sequences / 2
 	for part := range 2 {
-		var midways, idles, cpus int64
+		var idles int64
 		for s := part * half; s < (part+1)*half; s++ {
-			halfway, end, free := f.placeSequence(f.leftovers.sequences[kind][s], live, idle, cpu, part == 1)
-			midways += halfway
-			idles += end
-			cpus += free
+			idles += f.placeSequence(f.leftovers.sequences[kind][s], live, idle, cpu, part == 1)
 		}
-		out[fFilled+3*part] = float32(float64(midways) * gpu / half)
-		out[fFilled+3*part+1] = float32(float64(idles) * gpu / half)
-		out[fFilled+3*part+2] = float32(float64(cpus) / f.leftovers.cpuUnit / half)
+		out[fFilled+part] = float32(float64(idles) * gpu / half)
 	}
 }
 
-// placeSequence places the pods of a sequence: GPU milli left midway and at the end, and milli-CPU left.
-func (f *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, gpusAlone bool) (int64, int64, int64) {
+// placeSequence places the pods of a sequence, and returns the GPU milli left at its end.
+func (f *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, gpusAlone bool) int64 {
 	rest := f.rest[:live]
 	copy(rest, f.left[:live])
-	halfway, passed := int64(0), false
 	for j := range steps {
 		if cpu < f.leftovers.leastCPU || gpusAlone && (live == 0 || rest[0] < f.leftovers.smallest) {
 			break // nothing fits any more
@@ -354,14 +286,8 @@ func (f *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, 
 				idle -= each.devices * each.milli
 			}
 		}
-		if j == midway {
-			halfway, passed = idle, true
-		}
 	}
-	if !passed {
-		halfway = idle
-	}
-	return halfway, idle, cpu
+	return idle
 }
 
 // take takes milli of the fullest device that suffices, as often as wanted; there are enough. What is left stays sorted.

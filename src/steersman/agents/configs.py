@@ -272,13 +272,6 @@ class EvolutionConfig:
     memory: Annotated[float, Option("Decay of the averaged mean per generation.")] = 0.97
     network: Literal["linear", "mlp"] = "linear"
     hidden: str = "16"
-    without: Annotated[
-        str,
-        Option(
-            "Inputs that the policy may not use, separated by commas: `fgd` (the score), `rules` (the scores of other "
-            "heuristics), `tables`, `sequences`, or features of a node's state such as `lost_planned`."
-        ),
-    ] = ""
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -1,22 +1,40 @@
-"""A cluster as it is now, with the lives of its pods: live, or in files."""
+"""A cluster in files or live, as it is now, with the lives of its pods."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.declaring import option
-from steersman.cli.options.recorded import RecordedCluster
+from steersman.cli.options.declaring import given_options, option
+from steersman.cli.options.inputs import FileInputs
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import is_named, say_understood, several_pods
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.workloads.workload import RunningPods
+from steersman.workloads.workload import RunningPods, Workload
 
-if TYPE_CHECKING:
-    from steersman.workloads.workload import Workload
+
+@dataclass(frozen=True, slots=True)
+class RecordedCluster(FileInputs):
+    """A cluster in files, whose pods with `spec.nodeName` run, or a packaged one; none given: the live one."""
+
+    @property
+    def running(self) -> RunningPods:
+        return RunningPods.AS_WRITTEN
+
+    def is_chosen(self, cluster: ClusterOptions) -> bool:
+        """Return whether the files are given, else the live cluster is asked."""
+        if not given_options(self):
+            return False
+        if given_options(cluster):
+            raise UsageError(
+                "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, "
+                "--pods and --workload"
+            )
+        self.check()
+        return True
 
 
 NowOption = Annotated[
@@ -47,12 +65,10 @@ class ClusterOfNow(RecordedCluster):
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return RunningPods.FROM_NOW
 
     @property
     def lives(self) -> bool:
-        """Return whether to read when pods were created, began to run and ended."""
         return True
 
 
@@ -62,16 +78,12 @@ def read_now(
     """Return a cluster, whose running pods stay where they are, and the time that counts as now.
 
     Args:
-        inputs: files.
-        target: the live cluster.
-        warn: prints warnings about the files.
         now: the time of the files; None: they are as old as the last thing that they tell of.
-
-    Raises:
-        UsageError: `now` is not a time, or the cluster is live.
-        SteersmanError: there is no cluster, it does not respond, or its files are invalid.
     """
-    stated = None if now is None else _time_of(now)
+    try:
+        stated = None if now is None else datetime.fromisoformat(now).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(f"--now {now}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
     if inputs.is_chosen(target):
         source = inputs.read(warn)[0]
         seconds = source.lives.latest if stated is None else stated
@@ -99,13 +111,6 @@ def check_moment(source: Workload) -> None:
     if any(pod.deletion_time is not None for pod in source.pods):
         expected = "expected a cluster's objects, as kubectl get nodes,pods -A -o yaml writes them"
         raise UsageError(f"{source.name} is a trace, whose pods state when they end; {expected}")
-
-
-def _time_of(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        raise UsageError(f"--now {text}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
 
 
 def say_if_gone(workload: Workload, spec: str) -> None:

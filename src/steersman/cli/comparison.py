@@ -10,25 +10,21 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from steersman.cli.compiling import compile_for
 from steersman.cli.options.common import Format
-from steersman.cli.options.results import Results
-from steersman.cli.options.resuming import continuation
+from steersman.cli.options.results import Results, continuation
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
 from steersman.cli.output.tables import comparison_table, kinds_table, regret_table, summary_records, workloads_table
+from steersman.cli.reading import compile_for
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
 from steersman.core.stored_command import COMMAND, StoredCommand
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, OnRun
 from steersman.evaluation.finished_runs import Description, MadeFiles, describe, read_finished, write_finished
-from steersman.evaluation.output import staged
+from steersman.evaluation.report.curves import LearningCurve
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison
-from steersman.evaluation.results import FINISHED, PARTIAL, summary_csv, write_partial
-from steersman.policies.base import Policy
-from steersman.policies.user_policy import PolicyProtocol
+from steersman.evaluation.results import FINISHED, PARTIAL, staged, summary_csv, write_partial
 from steersman.simulation.result import Protocol, RunResult
 
 KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
@@ -37,19 +33,10 @@ KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class ReportNotes:
-    """What a report says beside the outcome.
-
-    Attributes:
-        command: the command line.
-        reason: why these protocols, if the data chose them.
-        fitted: how one of the policies was fitted to the workload.
-        learning: how one of the policies was trained.
-        kept: files that are put beside the results.
-    """
+    """What a report says beside the outcome."""
 
     command: str
     reason: str = ""
-    fitted: str = ""
     learning: LearningCurve | None = None
     kept: tuple[Path, ...] = ()
 
@@ -71,21 +58,12 @@ def compare(
     Args:
         experiments: equal but for their protocols.
         results: where the files go, and whether runs that are there are not done again.
-        notes: for the report.
-        jobs: number of workers.
-        baseline: one of the policies.
-        warn: prints warnings.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
         command: that `--resume` continues from finished runs; None: nothing does.
         made: files that it made before.
 
     Returns:
         The comparison of each protocol.
-
-    Raises:
-        UsageError: `--resume`, and there are no finished runs, or they are of other experiments.
-        InterruptionError: Ctrl-C, or a cluster was lost; the finished runs are in `results.partial.csv`.
-        SteersmanError: a run failed; of the others is written what was finished a minute before.
     """
 
     def progress(protocol: Protocol) -> AbstractContextManager[OnRun]:
@@ -97,7 +75,7 @@ def compare(
         finished = read_finished(results.output, resumable.description)
     elif resumable is not None and made:
         resumable.write(results.output, {})
-    compile_for(names_of(experiments[0].policies), experiments[0].workloads)
+    compile_for([each for each in experiments[0].policies if isinstance(each, str)], experiments[0].workloads)
     try:
         evaluation = evaluate_experiments(
             experiments,
@@ -124,13 +102,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Resumable:
-    """What `--resume` continues by.
-
-    Attributes:
-        description: of the experiments.
-        command: that began them.
-        made: files that it made before.
-    """
+    """What `--resume` continues by."""
 
     description: Description
     command: StoredCommand
@@ -146,13 +118,7 @@ class Resumable:
 
 
 class RunKeeper:
-    """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed.
-
-    Args:
-        output: folder of the results.
-        resumable: what is written, but for the runs.
-        clock: monotonic clock, seconds.
-    """
+    """Writes the finished runs from time to time, so that `--resume` continues even if the process is killed."""
 
     def __init__(self, output: Path, resumable: Resumable, clock: Callable[[], float] = time.monotonic) -> None:
         self._output, self._resumable, self._clock = output, resumable, clock
@@ -172,24 +138,12 @@ class RunKeeper:
 
 @contextmanager
 def shown(what: str) -> Iterator[OnRun]:
-    """Show a progress bar."""
     with Progress(what) as progress:
         yield progress.update
 
 
-def names_of(policies: Sequence[str | Policy | PolicyProtocol]) -> list[str]:
-    """Return the policies that are names."""
-    return [each for each in policies if isinstance(each, str)]
-
-
 def keep_finished(interruption: InterruptionError, output: Path, resumable: Resumable | None) -> InterruptionError:
-    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file.
-
-    Args:
-        interruption: it holds the runs.
-        output: the folder.
-        resumable: what `--resume` continues by; None: it cannot.
-    """
+    """Write finished runs to `results.partial.csv`; return the error to raise, which names the file."""
     finished, clauses = interruption.finished, []
     if resumable is not None and (finished or resumable.made):
         resumable.write(output, finished)
@@ -223,7 +177,6 @@ def keeping_runs(runs: Sequence[RunResult]) -> Iterator[None]:
 
 
 def show(comparisons: Sequence[Comparison], output_format: Format) -> None:
-    """Print the outcome of every protocol, first of those in which policies differ."""
     summary = [row for each in comparisons for row in each.summary]
     if output_format is Format.CSV:
         print(summary_csv(summary), end="")
@@ -237,7 +190,6 @@ def show(comparisons: Sequence[Comparison], output_format: Format) -> None:
 
 
 def show_table(headline: Headline) -> None:
-    """Print the outcome of one protocol as tables and sentences."""
     if len(headline.workloads) > 1:
         print_table(workloads_table(headline, width()))
         if headline.protocol == "timed":

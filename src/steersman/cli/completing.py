@@ -50,10 +50,7 @@ OBJECTIVE_NAMES = (
     "latency-aware",
 )
 """The built-in objectives of `objectives.registry`, which imports numba."""
-ORDER_NAMES = (
-    *("age", "fcfs", "easy"),
-    *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"),
-)
+ORDER_NAMES = (*("age", "fcfs", "easy"), *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"))
 """The names of `orders.registry`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
@@ -66,7 +63,6 @@ DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
 
 
 def _offering(names: Sequence[str]) -> Callable[[], list[str]]:
-    """Return what completes one of these names."""
     return lambda: list(names)
 
 
@@ -74,12 +70,10 @@ minors, views, devices = map(_offering, (MINORS, VIEW_NAMES, DEVICES))
 
 
 def orders(incomplete: str) -> list[str]:
-    """Return the names of all orders, and policy files, which may hold one."""
     return [*ORDER_NAMES, *policy_files(incomplete)]
 
 
 def policies(incomplete: str) -> list[str]:
-    """Return the names of all policies, and policy files."""
     return [*POLICY_NAMES, *TELEMETRY_POLICY_NAMES, *_installed("steersman.policies"), *policy_files(incomplete)]
 
 
@@ -126,8 +120,7 @@ def _entries(folder: str, prefix: str, incomplete: str, depth: int = DEPTH) -> I
 
 
 def workloads() -> list[str]:
-    """Return the names of packaged workloads."""
-    from steersman.workloads.formats.openb.traces import known_names
+    from steersman.workloads.formats.openb import known_names
 
     return list(known_names())
 
@@ -140,17 +133,14 @@ def objectives(incomplete: str) -> list[str]:
 
 
 def algorithms() -> list[str]:
-    """Return the names of algorithms."""
     return list(dict.fromkeys(spec.name for spec in algorithm_specs()))
 
 
 def networks() -> list[str]:
-    """Return the names of networks."""
     return list(network_names())
 
 
 def formats() -> list[str]:
-    """Return the names of formats of workload files."""
     from steersman.workloads.formats.registry import BUILT_IN
 
     return [*BUILT_IN, *_installed("steersman.formats")]

@@ -19,9 +19,8 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
-from steersman.cli.commands.browser.dashboard import dashboard
-from steersman.cli.commands.browser.workbench import workbench
 from steersman.cli.commands.cluster.command import app as cluster
+from steersman.cli.commands.dashboard import dashboard
 from steersman.cli.commands.demo import demo
 from steersman.cli.commands.doctor import doctor
 from steersman.cli.commands.evaluate import evaluate
@@ -31,17 +30,15 @@ from steersman.cli.commands.probe import probe
 from steersman.cli.commands.schedule.command import schedule
 from steersman.cli.commands.serve import serve
 from steersman.cli.commands.simulate import simulate
-from steersman.cli.commands.terminal.aliases import aliases
-from steersman.cli.commands.terminal.completion import COMPLETE, completion
-from steersman.cli.commands.terminal.docs import docs
+from steersman.cli.commands.terminal import COMPLETE, aliases, completion, docs
 from steersman.cli.commands.top import top
 from steersman.cli.commands.training.train import train
 from steersman.cli.commands.training.tune import tune
 from steersman.cli.commands.wait import wait
+from steersman.cli.commands.workbench import workbench
 from steersman.cli.commands.workload.files import app as workload
-from steersman.cli.help_levels import HelpLevels
-from steersman.cli.options.common import ManyValues
-from steersman.cli.options.resuming import ResumableCommand
+from steersman.cli.options.common import HelpLevels, ManyValues
+from steersman.cli.options.results import ResumableCommand
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
 from steersman.core.extras import missing_extra
@@ -121,7 +118,9 @@ def run(arguments: Sequence[str] | None) -> int:
         if COMPLETE in os.environ:
             # typer itself calls it only with `add_completion`, whose options --install-completion we do not have.
             completion_init()
-        status = app(args=arguments, prog_name=program_name(), complete_var=COMPLETE, standalone_mode=False)
+        # As the user calls it: kubectl finds it as a plugin.
+        name = "kubectl steersman" if Path(sys.argv[0]).name == "kubectl-steersman" else "steersman"
+        status = app(args=arguments, prog_name=name, complete_var=COMPLETE, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has closed the pipe
         discard_unwritten()
@@ -174,11 +173,6 @@ def complete_for_kubectl(words: Sequence[str]) -> int:
         print(value.rstrip())
     print(f":{NO_FILES if offered.getvalue().strip() else FILES}")
     return status
-
-
-def program_name() -> str:
-    """Return how the user calls the program: `kubectl steersman` if kubectl found it as a plugin."""
-    return "kubectl steersman" if Path(sys.argv[0]).name == "kubectl-steersman" else "steersman"
 
 
 def open_closed_streams() -> bool:

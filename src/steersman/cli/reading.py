@@ -1,16 +1,14 @@
-"""Read a workload for a command: with a message if it is slow, a summary, and warnings."""
+"""Read a workload for a command and compile kernels: with a message if it is slow, a summary, and warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
-
-if TYPE_CHECKING:
-    from steersman.workloads.workload import RunningPods, Workload
+from steersman.workloads.files import check_writable
+from steersman.workloads.workload import RunningPods, Workload
 
 MODEL_SUFFIX = ".safetensors"
 """Of policy files and order files."""
@@ -20,12 +18,6 @@ FASTER = " (kubectl's -o json is read some 25 times as fast)"
 def read_workload(
     nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings, *, strict: bool = False, lives: bool = False
 ) -> Workload:
-    """Read nodes and pods in any format, and print a summary on standard error.
-
-    Raises:
-        InputError: something is missing or invalid in the files.
-        UsageError: `strict` and an object is invalid.
-    """
     from steersman.workloads.loading import load_workload
 
     yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
@@ -43,7 +35,6 @@ def holds_nodes(file: Path) -> bool:
 
 
 def say_understood(workload: Workload, warn: Warnings) -> None:
-    """Print a summary of a workload and its warnings on standard error."""
     if workload.understood:
         say(one_line(f"{workload.name}: {workload.understood}"))
     if workload.nodes and workload.account.left_out:
@@ -58,11 +49,7 @@ def is_named(spec: str, namespace: str, name: str) -> bool:
 
 
 def pod_index(workload: Workload, spec: str) -> int:
-    """Return the index of the pod that NAME or NAMESPACE/NAME specifies.
-
-    Raises:
-        SteersmanError: no pod has that name, or several have it.
-    """
+    """Return the index of the pod that NAME or NAMESPACE/NAME specifies."""
     matches = [i for i, pod in enumerate(workload.pods) if is_named(spec, pod.namespace, pod.name)]
     if len(matches) == 1:
         return matches[0]
@@ -72,7 +59,6 @@ def pod_index(workload: Workload, spec: str) -> int:
 
 
 def several_pods(spec: str, keys: Sequence[tuple[str, str]]) -> SteersmanError:
-    """Return the error of a pod's name that several namespaces have."""
     candidates = ", ".join(sorted(f"{namespace}/{name}" for namespace, name in keys))
     return SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
 
@@ -81,12 +67,7 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) 
     """Check that a file of weights can be written, before anything is computed.
 
     Args:
-        output: the file.
         kind: what it will be, such as `a policy file`.
-        read: reads such a file.
-
-    Raises:
-        UsageError: the name lacks the suffix, the file exists and is of another kind, or its folder is missing.
     """
     if output.suffix != MODEL_SUFFIX:
         raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
@@ -94,16 +75,20 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) 
 
 
 def check_overwriting(output: Path, kind: str, read: Callable[[Path], object]) -> None:
-    """Check that --output can be written and overwrites nothing but a file of its kind, see `check_model_output`.
-
-    Raises:
-        UsageError: the file exists and is of another kind, or its folder is missing.
-    """
-    from steersman.workloads.files import check_writable
-
+    """Check that --output can be written and overwrites nothing but a file of its kind, see `check_model_output`."""
     if output.exists():
         try:
             read(output)
         except SteersmanError:
             raise UsageError(f"--output {output}: exists and is not {kind}; name another file") from None
     check_writable("--output", output)
+
+
+COMPILING = "compiling the simulator for this machine (once, about half a minute)"
+
+
+def compile_for(policies: Sequence[str], workloads: Iterable[Workload] = ()) -> None:
+    from steersman.simulation.compilation import compile_kernels
+
+    with status_if_slow(COMPILING):
+        compile_kernels(policies, workloads)

@@ -17,13 +17,7 @@ NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True)
 class ClusterAccount:
-    """Which nodes are counted: the eligible ones, which some pod may enter.
-
-    Attributes:
-        nodes: [N] the valid nodes.
-        eligible: [N] which of them are counted.
-        invalid: names of nodes that make no sense.
-    """
+    """Which of the valid nodes are counted, [N]: the eligible ones, which some pod may enter."""
 
     nodes: tuple[Node, ...]
     eligible: Mask
@@ -31,7 +25,6 @@ class ClusterAccount:
 
     @cached_property
     def counted(self) -> tuple[Node, ...]:
-        """Return the eligible nodes."""
         return tuple(node for node, counts in zip(self.nodes, self.eligible, strict=True) if counts)
 
     @cached_property
@@ -62,13 +55,7 @@ class ClusterAccount:
 
 
 def account_of(nodes: Sequence[Node], pods: Iterable[Constraints], invalid: Sequence[str] = ()) -> ClusterAccount:
-    """Return the account of a cluster.
-
-    Args:
-        nodes: the valid nodes.
-        pods: constraints of the pods that may be placed, without the nodes that they run on.
-        invalid: names of further nodes.
-    """
+    """Return the account of a cluster; `pods` are constraints without the nodes that pods run on."""
     return ClusterAccount(tuple(nodes), eligible_nodes(nodes, pods), tuple(invalid))
 
 

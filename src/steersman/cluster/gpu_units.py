@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from steersman.cluster.gpu_resources import GPU_RESOURCES, PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import GPU_MILLI, Node, Requests
+from steersman.cluster.model import GPU_MILLI, GPU_RESOURCES, PLUGIN_GPUS, SHARED_GPUS, Node, Requests
 
 NVIDIA_GPUS = "nvidia.com/gpu"
 RENAMED = ".shared"
@@ -61,16 +60,9 @@ _NO_DEVICES = frozenset(
     (
         *(number for number, _ in PARTS.values() if number),
         "alibabacloud.com/gpu-mem",
-        "nvidia.com/gpumem",
-        "nvidia.com/gpumem-percentage",
-        "nvidia.com/gpucores",
-        "nvidia.com/priority",
-        "gpu.intel.com/i915_monitoring",
-        "gpu.intel.com/xe_monitoring",
-        "gpu.intel.com/monitoring",
-        "gpu.intel.com/memory.max",
-        "gpu.intel.com/millicores",
-        "gpu.intel.com/tiles",
+        *(f"nvidia.com/{name}" for name in ("gpumem", "gpumem-percentage", "gpucores", "priority")),
+        *(f"gpu.intel.com/{name}" for name in ("i915_monitoring", "xe_monitoring", "monitoring")),
+        *(f"gpu.intel.com/{name}" for name in ("memory.max", "millicores", "tiles")),
     )
 )
 """Resources that describe devices which other resources count."""
@@ -79,11 +71,7 @@ _NO_DEVICES = frozenset(
 def unit_milli(resource: str, labels: Mapping[str, str], units: Mapping[str, int], physical: int = 0) -> float:
     """Return the milli of a GPU that one unit of a node's resource is, 0 if it is not known to be a part of one.
 
-    Args:
-        resource: name of the resource.
-        labels: of the node.
-        units: what the node offers, by name.
-        physical: number of GPUs behind `nvidia.com/gpu`, 0 if only labels say it.
+    `units`: what the node offers, by name; `physical`: number of GPUs behind `nvidia.com/gpu`, 0 if only labels say it.
     """
     if resource == NVIDIA_GPUS and physical and units.get(resource):
         return GPU_MILLI * physical / units[resource]
@@ -119,7 +107,6 @@ def offered_units(node: Node) -> dict[str, int]:
 
 
 def device_milli(node: Node) -> float:
-    """Return the milli of a GPU that each device in a node's mask is."""
     if not node.gpu_count or not node.gpu_resources:
         return GPU_MILLI
     return unit_milli(node.gpu_resources[0], node.labels, offered_units(node), node.physical_gpus)

@@ -6,8 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import Node
+from steersman.cluster.model import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, Node
 
 HOSTNAME = "kubernetes.io/hostname"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"

@@ -1,15 +1,39 @@
-"""A pod that wants a node, as it is asked about."""
+"""A pod that wants a node, as it is asked about, and the running pods of owners and namespaces."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Pod
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
+from steersman.cluster.model import Pod, Requests
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerPods:
+    """Where pods of an owner run (slot -> their number), and how many wait, the pod to place included."""
+
+    running: Mapping[int, int]
+    waiting: int = 1
+
+    def without(self, slot: int) -> OwnerPods:
+        """Return the same with a pod of this slot waiting."""
+        if not self.running.get(slot):
+            return self
+        left = {at: count - (at == slot) for at, count in self.running.items()}
+        return OwnerPods({at: count for at, count in left.items() if count}, self.waiting + 1)
+
+    @property
+    def replicas(self) -> int:
+        return sum(self.running.values()) + self.waiting
+
+
+NO_OWNER_PODS = OwnerPods({})
+"""Of a pod without an owner, or the first of its owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +63,24 @@ class PodQuery:
     def within(self, allowed: npt.NDArray[np.bool_] | None) -> PodQuery:
         """Return the same pod where only these slots are left, [N] bool; None: all."""
         return self if allowed is self.allowed else replace(self, allowed=allowed)
+
+
+class NamespaceUse:
+    """Counts of running pods; `version` increases with each change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._pods: dict[str, Counter[Requests]] = {}
+
+    def count(self, pod: Pod, amount: int) -> None:
+        """Count a pod that runs (1), or runs no more (-1)."""
+        pods = self._pods.setdefault(pod.namespace, Counter())
+        pods[pod.requests] += amount
+        if not pods[pod.requests]:
+            del pods[pod.requests]
+        if not pods:
+            del self._pods[pod.namespace]
+        self.version += 1
+
+    def pods(self, namespace: str) -> Mapping[Requests, int]:
+        return self._pods.get(namespace, {})

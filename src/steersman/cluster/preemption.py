@@ -22,12 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class RunningPodArrays(NamedTuple):
-    """The pods that run in a cluster, [R] each.
-
-    Attributes:
-        class_id, labels_id, slot, devices: see `cluster.state.Placement`.
-        priority: of the pod.
-    """
+    """The pods that run in a cluster, [R] each, see `cluster.state.Placement`."""
 
     class_id: Ints
     labels_id: Ints
@@ -37,7 +32,6 @@ class RunningPodArrays(NamedTuple):
 
     @classmethod
     def of(cls, state: ClusterState, pods: Iterable[Pod]) -> RunningPodArrays:
-        """Return the pods that are placed by their namespaces and names."""
         placed = [(state.placements.get(f"{pod.namespace}/{pod.name}"), pod.priority) for pod in pods]
         rows = [(p.class_id, p.labels_id, p.slot, p.devices, priority) for p, priority in placed if p is not None]
         return cls(*np.array(rows, dtype=np.int64).reshape(-1, len(cls._fields)).T)

@@ -61,13 +61,9 @@ def provisional_numbers(state: ClusterState) -> Iterator[None]:
 
 
 def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of: Callable[[str], Pod]) -> None:
-    """Count placed pods for selectors by labels that the state does not store.
+    """Count placed pods for selectors, from number `known` on, by labels that the state does not store.
 
-    Args:
-        state: its selectors from number `known` on are new, and counted by the stored labels.
-        known: number of selectors that were counted before.
-        kept: keys of the stored labels.
-        pod_of: returns a pod, with all its labels, by the name of its placement.
+    `kept`: keys of the stored labels. `pod_of` returns a pod, with all its labels, by the name of its placement.
     """
     kept, matched = set(kept), state.term_arrays.matched
     for row, counted in enumerate(islice(state.terms._selectors, known, None), known):
@@ -81,7 +77,6 @@ def count_selected(state: ClusterState, known: int, kept: Iterable[str], pod_of:
 
 
 def pod_selectors(constraints: Constraints) -> Iterator[PodSelector]:
-    """Yield all selectors of other pods in a pod's constraints."""
     for term in (*constraints.affinity, *constraints.anti_affinity):
         yield term.selector
     for preferred in (*constraints.preferred_affinity, *constraints.preferred_anti_affinity):
@@ -91,7 +86,6 @@ def pod_selectors(constraints: Constraints) -> Iterator[PodSelector]:
 
 
 def selector_keys(selector: PodSelector) -> Iterator[str]:
-    """Yield the label keys of a selector."""
     return (requirement.key for requirement in selector.requirements or ())
 
 

@@ -21,9 +21,8 @@ from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, Cla
 from steersman.cluster.constraints import inter_pod
 from steersman.cluster.constraints import node as static
 from steersman.cluster.constraints.inter_pod import InterPodArrays, InterPodConstraints
-from steersman.cluster.gpu_resources import is_offered
 from steersman.cluster.gpu_units import counted_milli, device_milli
-from steersman.cluster.model import ANY_GPU, GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, gpu_types
+from steersman.cluster.model import ANY_GPU, GPU_MILLI, Constraints, Node, Pod, PodClass, gpu_types, is_offered
 from steersman.core.errors import SteersmanError
 
 MAX_DEVICES = 62  # devices of a node are a bit mask in a signed 64-bit integer
@@ -50,7 +49,6 @@ class RunningPod(NamedTuple):
 
 
 def device_indices(devices: int) -> tuple[int, ...]:
-    """Return the indices in a device bit mask, ascending."""
     return tuple(d for d in range(devices.bit_length()) if devices >> d & 1)
 
 
@@ -123,11 +121,7 @@ class ClusterState:
         )
 
     def add_node(self, node: Node) -> int:
-        """Add a node and return its slot: the lowest free one, or the first of as many new ones as exist.
-
-        Raises:
-            SteersmanError: there is a node of that name.
-        """
+        """Add a node and return its slot: the lowest free one, or the first of as many new ones as exist."""
         if node.name in self.slots:
             raise SteersmanError(f"node {node.name!r} exists already")
         self._ensure_capacity(node)
@@ -150,11 +144,7 @@ class ClusterState:
         return slot
 
     def remove_node(self, name: str) -> dict[str, Placement]:
-        """Remove a node and its pods, and return these: pod name -> placement.
-
-        Raises:
-            SteersmanError: there is no such node.
-        """
+        """Remove a node and its pods, and return these: pod name -> placement."""
         slot = self.slot(name)
         pods = dict(self.pods_on(slot))
         for pod in pods:
@@ -185,7 +175,8 @@ class ClusterState:
             for name, amount in node.extended:
                 arrays.allocatable[slot, EXTENDED + self.resources.index(name)] = amount
         arrays.gpu_count[slot] = 0 if node is None else node.gpu_count
-        arrays.gpu_model[slot] = self._type_number(ANY_GPU if node is None else node.gpu_type)
+        # Nodes without GPUs, and free slots, have the number above the last type's.
+        arrays.gpu_model[slot] = (*self.gpu_types, ANY_GPU).index(ANY_GPU if node is None else node.gpu_type)
         previous, self.nodes[slot] = self.nodes[slot], node
         self.table.set(slot, node)
         self.terms.node_changed(slot)
@@ -208,9 +199,6 @@ class ClusterState:
                 devices = self._devices_for(placed.class_id, slot, here)
                 kernel.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
                 self._note(pod, replace(placed, devices=devices))
-
-    def _type_number(self, gpu_type: GpuType) -> int:
-        return len(self.gpu_types) if gpu_type == ANY_GPU else self.gpu_types.index(gpu_type)
 
     def _recount(self, slot: int) -> None:
         """Recompute what is free on a node from its pods."""
@@ -260,7 +248,6 @@ class ClusterState:
                 self._recount(int(slot))
 
     def _grow(self) -> None:
-        """Double the number of slots."""
         size = len(self.nodes)
         more = max(size, 1)
         self.arrays = NodeArrays(*(np.pad(a, ((0, more),) + ((0, 0),) * (a.ndim - 1)) for a in self.arrays))
@@ -277,16 +264,12 @@ class ClusterState:
     # Copies ----------------------------------------------------------------------------------------------------------
 
     def copy(self) -> ClusterState:
-        """Return an independent copy."""
         return self.permuted(np.arange(len(self.nodes)))
 
     def permuted(self, order: npt.NDArray[np.int64] | Sequence[int]) -> ClusterState:
         """Return a copy with the slots in another order: slot i is slot `order[i]` of this state.
 
         Numbers of classes, labels and the like stay the same; immutable parts are shared.
-
-        Raises:
-            SteersmanError: `order` is no permutation of the slots.
         """
         order = np.asarray(order, dtype=np.int64)
         slots = np.arange(len(self.nodes))
@@ -317,7 +300,6 @@ class ClusterState:
     # Classes and labels ----------------------------------------------------------------------------------------------
 
     def class_id(self, pod_class: PodClass) -> int:
-        """Return the number of a class, assigned on first use."""
         known = self._class_ids.get(pod_class)
         if known is None:
             known = self._class_ids[pod_class] = len(self.classes)
@@ -331,7 +313,6 @@ class ClusterState:
         return len(self.classes) + self.terms.numbers
 
     def class_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
-        """Return the class number of each pod."""
         return np.array([self.class_id(pod.pod_class) for pod in pods], dtype=np.int64)
 
     def labels_id(self, pod: Pod) -> int:
@@ -339,7 +320,6 @@ class ClusterState:
         return self.terms.labels_id(pod.namespace, pod.labels, terminating=pod.terminating)
 
     def labels_ids(self, pods: Iterable[Pod]) -> npt.NDArray[np.int64]:
-        """Return the number of each pod's namespace and labels."""
         return np.array([self.labels_id(pod) for pod in pods], dtype=np.int64)
 
     @property
@@ -417,11 +397,8 @@ class ClusterState:
 
     def gpu_weights(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return the milli of a GPU of each device of the nodes, [N], and of a unit of each resource, [N, R]."""
-        if self._gpu_weights is None:
-            self._gpu_weights = self._make_gpu_weights()
-        return self._gpu_weights
-
-    def _make_gpu_weights(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        if self._gpu_weights is not None:
+            return self._gpu_weights
         device = np.full(len(self.nodes), float(GPU_MILLI))
         counted = np.zeros(self.arrays.allocatable.shape)
         columns = {name: column for column, name in enumerate(self.resources, EXTENDED)}
@@ -430,7 +407,8 @@ class ClusterState:
                 device[slot] = device_milli(node)
                 for name, milli in counted_milli(node).items():
                     counted[slot, columns[name]] = milli
-        return device, counted
+        self._gpu_weights = device, counted
+        return self._gpu_weights
 
     def milli_without_device(self, class_id: int, slot: int, devices: int) -> int:
         """Return the GPU milli that a running pod requests beyond the devices that its node could give it."""
@@ -466,23 +444,13 @@ class ClusterState:
         return not self.terms.idle and inter_pod.has_inter_pod_rules(self.term_arrays, class_id, labels_id)
 
     def place(
-        self,
-        pod: str,
-        class_id: int,
-        slot: int,
-        devices: int | None = None,
-        labels_id: int = 0,
-        *,
-        force: bool = False,
+        self, pod: str, class_id: int, slot: int, devices: int | None = None, labels_id: int = 0, *, force: bool = False
     ) -> Placement:
         """Place a pod on a node; `devices` None takes the default ones.
 
         `force` is for pods that run there already, whatever the constraints say: nothing is checked, and what is free
         may fall below zero. A pod that requests more devices than are free, or than exist, takes those there are, and
         devices that the node does not have are as unknown.
-
-        Raises:
-            SteersmanError: the pod is placed already, may not run there, or cannot have these devices.
         """
         if pod in self.placements:
             raise SteersmanError(f"pod {pod!r} is placed already")

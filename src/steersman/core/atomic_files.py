@@ -6,6 +6,7 @@ the last one that ends wins. A failed write changes nothing and leaves nothing b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from steersman.core.errors import InputError
 
@@ -22,16 +24,7 @@ STAGE = ".steersman-"
 
 
 def write_atomically(path: Path, content: bytes, *, sync: bool = False) -> None:
-    """Replace a file, or create it in an existing folder.
-
-    Args:
-        path: the file.
-        content: of the whole file.
-        sync: see `replacing`.
-
-    Raises:
-        InputError: see `replacing`.
-    """
+    """Replace a file, or create it in an existing folder."""
     with naming_in_errors(path), _replacing(path, sync) as part:
         part.write_bytes(content)
 
@@ -43,11 +36,7 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
     Missing folders are created. A file that is replaced keeps its permissions; of a link the target is replaced.
 
     Args:
-        path: the file.
         sync: whether the content must be on the disk before the file is replaced, as it must if the machine may stop.
-
-    Raises:
-        InputError: the file cannot be written, or `path` is a folder or a device.
     """
     with naming_in_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,11 +46,7 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `path` if the block succeeds and is removed if it fails.
-
-    Raises:
-        InputError: `path` exists (an empty folder is fine), or its parent folder cannot be written.
-    """
+    """Yield a temporary folder that becomes `path` if the block succeeds and is removed if it fails."""
     with naming_in_errors(path):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise InputError(path, "", "", "exists already and is not an empty folder; name a new one")
@@ -80,9 +65,6 @@ def filling(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder whose files move to `folder` if the block succeeds; otherwise nothing changes.
 
     A new folder appears with all files at once; in an existing one they are replaced one by one.
-
-    Raises:
-        InputError: a file cannot be written, as on a full disk; it names the file.
     """
     folder = Path(os.path.realpath(folder))
     missing = _first_missing(folder)
@@ -101,11 +83,7 @@ def filling(folder: Path) -> Iterator[Path]:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename a file to the first free of `NAME.1`, `NAME.2`, ...; return that, None if there is no such file.
-
-    Raises:
-        InputError: it cannot be renamed.
-    """
+    """Rename a file to the first free of `NAME.1`, `NAME.2`, ...; return that, None if there is no such file."""
     if not path.exists():
         return None
     target = _free_name(path)
@@ -115,11 +93,7 @@ def set_aside(path: Path) -> Path | None:
 
 
 def keep_copy(path: Path) -> Path:
-    """Copy a file that is about to be replaced to the first free of `NAME.1`, `NAME.2`, ..., and return that.
-
-    Raises:
-        InputError: it cannot be copied.
-    """
+    """Copy a file that is about to be replaced to the first free of `NAME.1`, `NAME.2`, ..., and return that."""
     target = _free_name(path)
     with replacing(target) as part:
         shutil.copy2(path, part)
@@ -128,11 +102,7 @@ def keep_copy(path: Path) -> Path:
 
 @contextmanager
 def naming_in_errors(path: Path) -> Iterator[None]:
-    """Name a file or folder in an OSError of the block: the system does not say which write failed.
-
-    Raises:
-        InputError: in place of an OSError.
-    """
+    """Name a file or folder in an OSError of the block: the system does not say which write failed."""
     try:
         yield
     except OSError as error:
@@ -171,8 +141,10 @@ def _private_folder(parent: Path) -> Iterator[Path]:
 def _become(stage: Path, folder: Path) -> bool:
     """Rename a temporary folder; return False if the folder was created meanwhile."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes folders that only their owner may read.
-    stage.chmod(0o777 & ~_umask())
+    # mkdtemp makes folders that only their owner may read. A process's umask can only be read by setting it.
+    mask = os.umask(0)
+    os.umask(mask)
+    stage.chmod(0o777 & ~mask)
     try:
         stage.rename(folder)
     except OSError:
@@ -231,8 +203,10 @@ def _first_missing(folder: Path) -> Path | None:
     return missing
 
 
-def _umask() -> int:
-    """Return the process's umask (which can only be read by setting it)."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def open_regular_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading; follow no link, and never wait, as `open` does for the writer of a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no regular file")
+    return os.fdopen(descriptor, "rb")

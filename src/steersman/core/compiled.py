@@ -51,12 +51,7 @@ def cache_root() -> Path:
 
 
 def delete_least_recently_used(folder: Path, kept: int) -> None:
-    """Delete all files of a cache folder but the most recently used; another process may delete at the same time.
-
-    Args:
-        folder: the folder.
-        kept: number of files to keep.
-    """
+    """Delete all files of a cache folder but the most recently used; another process may delete at the same time."""
     files = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -69,18 +64,13 @@ def delete_least_recently_used(folder: Path, kept: int) -> None:
 
 
 class KernelCache(NullCache):
-    """Machine code of one kernel on disk, one file for each key.
-
-    Args:
-        dispatcher: the kernel.
-    """
+    """Machine code of one kernel on disk, one file for each key."""
 
     def __init__(self, dispatcher: Any) -> None:
         self._dispatcher = dispatcher
 
     @property
     def cache_path(self) -> str:
-        """The folder of all machine code."""
         return str(cache_root() / "kernels")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -163,11 +153,7 @@ def _type_key(kind: Any) -> object:
 
 @cache
 def kernel_digest(dispatcher: Any) -> str:
-    """Return a digest of everything that a kernel's machine code is made from, except for its arguments' types.
-
-    Raises:
-        TypeError: a kernel uses a global whose value cannot be part of a key.
-    """
+    """Return a digest of everything that a kernel's machine code is made from, except for its arguments' types."""
     digest = hashlib.sha256()
     for each in _reachable(dispatcher):
         digest.update(_content(each).encode() + b"\0")

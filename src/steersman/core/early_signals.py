@@ -10,11 +10,9 @@ import os
 import signal
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask a program to end."""
 
 
 def end_program(number: int, _frame: object) -> None:
-    """Handle a signal: end the program with the exit status that shells give it."""
     try:
         os.write(2, b"interrupted\n")
     finally:  # standard error may be closed

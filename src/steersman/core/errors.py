@@ -26,14 +26,7 @@ class UsageError(SteersmanError):
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], *others: str) -> UsageError:
-    """Return the error of an unknown name: with the known name that it resembles, else with all known ones.
-
-    Args:
-        what: what has the name, e.g. `policy`.
-        name: the unknown name.
-        known: the known names.
-        *others: what else is accepted.
-    """
+    """Return the error of an unknown name: with the known name that it resembles, else with all known ones."""
     names = list(known)
     similar = get_close_matches(name, names, n=1)
     hint = f"did you mean {similar[0]!r}?" if similar else f"known: {', '.join((*names, *others))}"

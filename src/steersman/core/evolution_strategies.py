@@ -30,7 +30,6 @@ class SeparableCma:
         start: [D] initial mean.
         step: initial standard deviation, in every dimension.
         population: candidates per generation, even.
-        seed: seed of the candidates.
     """
 
     def __init__(self, start: Array, step: float, population: int = 20, seed: int = 1) -> None:
@@ -63,7 +62,6 @@ class SeparableCma:
         return candidates
 
     def tell(self, values: Sequence[float] | Array) -> None:
-        """Update from their values."""
         best = self._better_of_pairs(np.asarray(values, dtype=np.float64))
         z = self.drawn[best]
         y = np.sqrt(self.variance) * z
@@ -94,13 +92,11 @@ class SeparableCma:
         return better[np.argsort(-values[better], kind="stable")]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that later steps depend on."""
         arrays = {name: getattr(self, name).copy() for name in ("mean", "variance", "path", "step_path")}
         rng = json.dumps(self.rng.bit_generator.state)
         return {"arrays": arrays, "step": self.step, "generation": self.generation, "rng": rng}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a state."""
         for name, array in state["arrays"].items():
             setattr(self, name, np.array(array))
         self.step, self.generation = state["step"], state["generation"]

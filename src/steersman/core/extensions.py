@@ -42,16 +42,7 @@ def attribute_foreign_errors(kind: str, name: str, cls: type[Any]) -> AbstractCo
 
 
 def import_object(kind: str, spec: str) -> Any:
-    """Import `module:NAME`; modules other than steersman's are also looked for in the current folder.
-
-    Args:
-        kind: what it is to a user, such as `policy`.
-        spec: module and name.
-
-    Raises:
-        UsageError: it has another form, or there is no such module or name in it.
-        SteersmanError: the module raises an error of its own.
-    """
+    """Import `module:NAME`; modules other than steersman's are also looked for in the current folder."""
     module_name, _, attribute = spec.partition(":")
     if not module_name.startswith("steersman.") and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # an installed command does not import from the current folder
@@ -98,11 +89,7 @@ class Registry(Generic[T]):
         self._loaded: dict[str, T | SteersmanError] = {}
 
     def register(self, value: T | type[T], name: str = "") -> None:
-        """Register an object for this process, as an entry point of the group registers it for every process.
-
-        Raises:
-            UsageError: it is of another type.
-        """
+        """Register an object for this process, as an entry point of the group registers it for every process."""
         self._registered[name or value.name] = self._checked(value, f"{self.kind} {value!r}")  # type: ignore[union-attr]
 
     def names(self) -> tuple[str, ...]:
@@ -120,7 +107,10 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T | None:
         """Return the object of a name, None if there is none. Raises SteersmanError: its package cannot be loaded."""
         if name in self._built_in:
-            return self._find_built_in(name)
+            built_in = self._built_in[name]
+            if isinstance(built_in, str):
+                built_in = self._built_in[name] = import_object(self.kind, built_in)()
+            return built_in
         if name in self._registered:
             return self._registered[name]
         point = self._points().get(name)
@@ -130,24 +120,13 @@ class Registry(Generic[T]):
         return value
 
     def find(self, name: str) -> T:
-        """Return the object of a name, or of `module:NAME` if that is among `others`.
-
-        Raises:
-            UsageError: there is none.
-            SteersmanError: it cannot be loaded.
-        """
+        """Return the object of a name, or of `module:NAME` if that is among `others`."""
         value = self.get(name)
         if value is not None:
             return value
         if ":" in name and any("module:NAME" in each for each in self.others):
             return self._checked(import_object(self.kind, name), f"{self.kind} {name!r}")
         raise UsageError(f"unknown {self.kind} {name!r}; known are {', '.join((*self.names(), *self.others))}")
-
-    def _find_built_in(self, name: str) -> T:
-        value = self._built_in[name]
-        if isinstance(value, str):
-            value = self._built_in[name] = import_object(self.kind, value)()
-        return value
 
     def _points(self) -> dict[str, EntryPoint]:
         if self.group not in entry_point_groups(tuple(sys.path)):

@@ -31,7 +31,6 @@ class MissingExtraError(SteersmanError):
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a package can be imported, without importing it."""
     try:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # an import hook refuses it
@@ -52,7 +51,6 @@ def missing_extra(feature: str, error: BaseException | None) -> MissingExtraErro
 
 
 def _command(extra: str) -> str:
-    """Return what installs an extra: from this checkout, from where pip got the package, or from pip's index."""
     if checkout := checkout_of_this():
         target = "workbench" if extra == "workbench" else "learn"
         return f"make -C {checkout} {target}, or pip install '{checkout}[{extra}]'"

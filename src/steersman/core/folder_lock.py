@@ -31,26 +31,20 @@ class FolderLock:
     """Lock on a folder, until it is closed or the process ends.
 
     A worker process that gets it as an argument holds it, too, and so even if its parent is killed.
-
-    Args:
-        descriptor: of the locked file.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Release the lock in this process."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def __enter__(self) -> FolderLock:
-        """Return the lock."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release the lock."""
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -60,12 +54,7 @@ class FolderLock:
 
 
 def lock_folder(folder: Path) -> FolderLock:
-    """Lock a folder, which is created if it does not exist. Where files cannot be locked nothing is.
-
-    Raises:
-        SteersmanError: another process holds the lock; it is named.
-        InputError: the folder cannot be written.
-    """
+    """Lock a folder, which is created if it does not exist. Where files cannot be locked nothing is."""
     path = folder / LOCK
     with naming_in_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,11 +82,7 @@ def lock_folder(folder: Path) -> FolderLock:
 
 @contextmanager
 def using_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for a block, after which the lock's file is gone, and a new folder if the block left it empty.
-
-    Raises:
-        SteersmanError, InputError: see `lock_folder`.
-    """
+    """Lock a folder for a block, after which the lock's file is gone, and a new folder if the block left it empty."""
     folder = Path(os.path.realpath(folder))
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     with lock_folder(folder):

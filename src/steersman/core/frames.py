@@ -9,11 +9,7 @@ from steersman.core.errors import SteersmanError
 
 
 def to_frame(columns: dict[str, Sequence[object]]) -> Any:
-    """Return a data frame of columns by name, of pandas, or of polars where pandas is not installed.
-
-    Raises:
-        SteersmanError: neither is installed.
-    """
+    """Return a data frame of columns by name, of pandas, or of polars where pandas is not installed."""
     try:
         import pandas
     except ImportError:

@@ -42,7 +42,6 @@ def default_jobs() -> int:
 
 
 def check_jobs(jobs: int) -> None:
-    """Check a number of processes. Raises UsageError: it is below 1."""
     if jobs < 1:
         raise UsageError(f"--jobs must be at least 1, not {jobs}")
 
@@ -179,7 +178,6 @@ class Workers(Generic[Task, Answer]):
     They start with the first tasks and stay for further ones until `close`, or until an error.
 
     Args:
-        jobs: number of processes.
         prepare: called first in each process; returns the function from task to answer. All three are pickled.
         niceness: added to the processes' niceness, see `os.nice`.
     """
@@ -190,15 +188,12 @@ class Workers(Generic[Task, Answer]):
         self._end: Finalize | None = None
 
     def __enter__(self) -> Workers[Task, Answer]:
-        """Return the workers."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the processes."""
         self.close()
 
     def start(self) -> None:
-        """Start the processes unless they run."""
         if self._end is not None:
             return
         self._members = []
@@ -216,11 +211,7 @@ class Workers(Generic[Task, Answer]):
                 pipe.send(self._prepare)
 
     def answers(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Answer]]:
-        """Yield the position of each task and its answer, in order of completion.
-
-        Raises:
-            SteersmanError: a task failed, or a process died. The others are killed, as by any error.
-        """
+        """Yield the position of each task and its answer, in order of completion."""
         try:
             self.start()
             yield from self._exchange(enumerate(tasks))
@@ -230,16 +221,11 @@ class Workers(Generic[Task, Answer]):
             raise
 
     def answer(self, task: Task) -> Answer:
-        """Return the answer of one task; processes that have ended are not restarted.
-
-        Raises:
-            SteersmanError: as of `answers`.
-        """
+        """Return the answer of one task; processes that have ended are not restarted."""
         ((_, answer),) = self._exchange(enumerate([task]))
         return answer
 
     def close(self) -> None:
-        """End the processes."""
         if self._end is not None:
             self._end()
             self._end = None
@@ -290,12 +276,8 @@ async def ask_process(
 
     Args:
         work: function of a module; pickled, as the task is.
-        task: its argument.
         seconds: timeout after which the process is killed, None: none. It is also killed when the caller is cancelled.
         niceness: added to the process's niceness, see `os.nice`.
-
-    Raises:
-        SteersmanError: the task failed or took too long, or the process could not start or died.
     """
     with Workers(1, partial(_return, work), niceness) as worker:
         try:

@@ -45,11 +45,7 @@ Quantity = str | int | float
 
 
 def cpu_milli(quantity: Quantity, *, round_up: bool = True) -> int:
-    """Return CPU in milli-CPU: "1.5" is 1500.
-
-    Raises:
-        ValueError: malformed, negative or beyond int64; the message names the value and what would be right.
-    """
+    """Return CPU in milli-CPU: "1.5" is 1500."""
     return _scaled(quantity, 1000, round_up)
 
 
@@ -89,7 +85,6 @@ def format_bytes(amount: int) -> str:
 
 
 def format_whole(amount: int) -> str:
-    """Return a count as Kubernetes writes it."""
     return str(amount)
 
 

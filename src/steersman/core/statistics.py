@@ -111,7 +111,6 @@ def moving_block_interval(centre: float, series: Floats) -> Interval:
     Something for Nothing?" (1984).
 
     Args:
-        centre: the mean.
         series: [K] deviations from it in order, see `deviations`; those of a difference are differences of these.
     """
     count, size = len(series), len(series) // BLOCKS

@@ -23,15 +23,7 @@ class StoredCommand:
     folder: Path
 
     def store(self, folder: Path, *further: str) -> None:
-        """Write the command into the folder that it opens, unless one of its words holds a secret.
-
-        Args:
-            folder: of what the command begins.
-            further: words that replace earlier ones of the same options.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
+        """Write the command into the folder that it opens, unless one of its words holds a secret."""
         words = [*self.words, *further]
         if any(redact_url(each) != each for each in words):
             (folder / COMMAND).unlink(missing_ok=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from gymnasium.envs.registration import register
 
 _ENVIRONMENTS = {
-    "steersman/Inflation-v0": "steersman.envs.inflation.environment:Inflation",
-    "steersman/Timed-v0": "steersman.envs.inflation.environment:Timed",
+    "steersman/Inflation-v0": "steersman.envs.inflation.episodes:Inflation",
+    "steersman/Timed-v0": "steersman.envs.inflation.episodes:Timed",
     "steersman/Deployments-v0": "steersman.envs.deployments.environment:Deployments",
     "steersman/Latency-v0": "steersman.envs.latency.environment:Latency",
 }
 
-register("steersman/Queue-v0", entry_point="steersman.envs.queue.environment:QueueEnv")
+register("steersman/Queue-v0", entry_point="steersman.envs.queue:QueueEnv")
 for _name, _class in _ENVIRONMENTS.items():
     register(_name, entry_point=f"{_class}Env", vector_entry_point=f"{_class}VectorEnv")

@@ -35,12 +35,7 @@ class Observation(NamedTuple):
 
 
 class StepResults(NamedTuple):
-    """What a step says of each of E environments, beside the observation.
-
-    Attributes:
-        rewards: [E] float64.
-        terminated, truncated: [E] bool.
-    """
+    """What a step says of each of E environments, beside the observation: [E] float64 rewards, and bool."""
 
     rewards: npt.NDArray[np.float64]
     terminated: npt.NDArray[np.bool_]
@@ -49,5 +44,4 @@ class StepResults(NamedTuple):
 
 @inlined_kernel
 def observation_of(out: Observation, e: int) -> ObservationArrays:
-    """Return the observation of environment `e`."""
     return ObservationArrays(out.nodes[e], out.flat[e], out.pod[e], out.context[e], out.mask[e])

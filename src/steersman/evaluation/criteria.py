@@ -7,7 +7,7 @@ the nodes' CPU shares). Others, such as mixes and a user's own, are judged by th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from steersman.core.errors import UsageError
 from steersman.objectives import registry
@@ -20,38 +20,44 @@ WAITING_TIME = "waiting-time"
 
 
 @dataclass(frozen=True, slots=True)
-class Criterion:
-    """A metric by which policies are compared.
+class Measure:
+    """A metric of runs as tables show it.
 
     Attributes:
         metric: its name in `metrics.csv`.
         title: title of a column, with the unit.
         short: the same where space is scarce.
-        phrase: its name in a sentence.
-        symbol: what follows its values, such as ` %`.
-        unit: of differences.
-        digits: decimals that are shown.
-        larger_is_better: whether larger values are better.
-        curve: its values over a run: a field of `Curve` or an objective's rewards; empty if it has none.
     """
 
     metric: str
     title: str
     short: str
+    digits: int = field(default=2, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion(Measure):
+    """A metric by which policies are compared.
+
+    Attributes:
+        phrase: its name in a sentence.
+        unit: of differences.
+        curve: its values over a run: a field of `Curve` or an objective's rewards; empty if it has none.
+    """
+
     phrase: str
-    symbol: str
     unit: str
-    digits: int
     larger_is_better: bool
     curve: str = ""
 
+    @property
+    def symbol(self) -> str:
+        """Return what follows its values, such as ` %`."""
+        return {"points": " %", "s": " s"}.get(self.unit, "")
+
 
 def parse_objectives(texts: Sequence[str]) -> tuple[WeightedObjectives, ...]:
-    """Return the objectives of texts: names separated by commas, or a weighted sum such as `balance=1,locality=0.5`.
-
-    Raises:
-        UsageError: an objective is unknown or there twice, or a weight is not a number above 0.
-    """
+    """Return the objectives of texts: names separated by commas, or a weighted sum such as `balance=1,locality=0.5`."""
     result: dict[str, WeightedObjectives] = {}
     for text in filter(None, texts):
         for spec in [text] if "=" in text else [part.strip() for part in text.split(",")]:
@@ -65,11 +71,7 @@ def parse_objectives(texts: Sequence[str]) -> tuple[WeightedObjectives, ...]:
 def check_objectives(
     objectives: Sequence[WeightedObjectives], workloads: Sequence[Workload], protocols: Sequence[Protocol]
 ) -> tuple[Protocol, ...]:
-    """Return those of the protocols in which all objectives are defined.
-
-    Raises:
-        UsageError: names an objective that a workload, or every protocol, lacks something for, and what would be right.
-    """
+    """Return those of the protocols in which all objectives are defined."""
     for objective in objectives:
         for workload in workloads:
             registry.check(objective, workload.name, workload.eligible_nodes, workload.pods)
@@ -83,107 +85,67 @@ def check_objectives(
 
 
 def criterion(objective: WeightedObjectives, protocol: Protocol) -> Criterion:
-    """Return what runs of a protocol are compared by for an objective."""
     known = {"timed": TIMED_CRITERIA, "latency": LATENCY_CRITERIA}.get(protocol, FINAL_STATE_CRITERIA)
     if objective.name in known:
         return known[objective.name]
+    name = objective.name
     return Criterion(
-        reward_metric(objective.name),
-        f"{objective.name}, mean reward",
-        objective.name,
-        f"mean reward of {objective.name}",
-        "",
-        "",
-        4,
-        True,
-        objective.name,
+        reward_metric(name), f"{name}, mean reward", name, f"mean reward of {name}", "", True, name, digits=4
     )
 
 
-def _final_state_criteria() -> dict[str, Criterion]:
-    return {
+FINAL_STATE_CRITERIA = {
+    name: replace(each, curve=each.metric)
+    for name, each in {
         "allocation": Criterion(
-            "gpu_allocation_percent",
-            "GPU allocated at the end, %",
-            "GPU %",
-            "share of allocated GPUs",
-            " %",
-            "points",
-            2,
-            True,
-            "gpu_allocation_percent",
+            "gpu_allocation_percent", "GPU allocated at the end, %", "GPU %", "share of allocated GPUs", "points", True
         ),
         "fragmentation": Criterion(
             "gpu_fragmented_percent",
             "GPU fragmented at the end, % of all GPUs",
             "Fragmented %",
             "share of fragmented GPU",
-            " %",
             "points",
-            2,
             False,
-            "gpu_fragmented_percent",
         ),
         "balance": Criterion(
             "cpu_balance_percent",
             "Standard deviation of the nodes' CPU use at the end, %",
             "CPU dev. %",
             "standard deviation of CPU use",
-            " %",
             "points",
-            2,
             False,
-            "cpu_balance_percent",
         ),
         "most-allocated": Criterion(
-            "nodes_used",
-            "Nodes in use at the end",
-            "Nodes used",
-            "number of nodes in use",
-            "",
-            "nodes",
-            2,
-            False,
-            "nodes_used",
+            "nodes_used", "Nodes in use at the end", "Nodes used", "number of nodes in use", "nodes", False
         ),
-    }
+    }.items()
+}
 
-
-def _over_time(criteria: dict[str, Criterion]) -> dict[str, Criterion]:
-    """Return the same as means over time: where pods leave, the last moment says little."""
-    metrics = {
-        "allocation": "gpu_allocation_over_time_percent",
-        "fragmentation": "gpu_fragmented_over_time_percent",
-        "balance": "cpu_balance_over_time_percent",
-        "most-allocated": "nodes_used_over_time",
-    }
-    return {
-        name: replace(each, metric=metrics[name], title=each.title.replace("at the end", "over time"))
-        for name, each in criteria.items()
-    }
-
-
-FINAL_STATE_CRITERIA = _final_state_criteria()
-TIMED_CRITERIA = _over_time(FINAL_STATE_CRITERIA) | {
+# As means over time: where pods leave, the last moment says little.
+_OVER_TIME = {
+    "allocation": "gpu_allocation_over_time_percent",
+    "fragmentation": "gpu_fragmented_over_time_percent",
+    "balance": "cpu_balance_over_time_percent",
+    "most-allocated": "nodes_used_over_time",
+}
+TIMED_CRITERIA = {
+    name: replace(each, metric=_OVER_TIME[name], title=each.title.replace("at the end", "over time"))
+    for name, each in FINAL_STATE_CRITERIA.items()
+} | {
     WAITING_TIME: Criterion(
-        "waiting_time_mean_seconds", "Mean wait, s", "Mean wait s", "mean wait", " s", "s", 1, False, "pods_waiting"
+        "waiting_time_mean_seconds", "Mean wait, s", "Mean wait s", "mean wait", "s", False, "pods_waiting", digits=1
     )
 }
 
-_EVEN_USE = Criterion(
-    "cpu_use_deviation_percent",
-    "Standard deviation of the nodes' CPU use over time, %",
-    "CPU dev. %",
-    "standard deviation of CPU use",
-    " %",
-    "points",
-    2,
-    False,
-    "cpu_balance_percent",
+_EVEN_USE = replace(
+    FINAL_STATE_CRITERIA["balance"],
+    metric="cpu_use_deviation_percent",
+    title="Standard deviation of the nodes' CPU use over time, %",
 )
 LATENCY_CRITERIA = {
     "most-allocated": Criterion(
-        "empty_nodes", "Nodes without a pod over time", "Empty nodes", "number of empty nodes", "", "nodes", 2, True
+        "empty_nodes", "Nodes without a pod over time", "Empty nodes", "number of empty nodes", "nodes", True
     ),
     "least-allocated": _EVEN_USE,
     "balance": _EVEN_USE,
@@ -192,20 +154,17 @@ LATENCY_CRITERIA = {
         "Connections of the node with most, over time",
         "Most conn.",
         "number of connections of the node with most",
-        "",
         "connections",
-        1,
         False,
+        digits=1,
     ),
     "latency-aware": Criterion(
         "soft_limits_kept_percent",
         "Pods placed within their soft limit of latency, %",
         "Soft kept %",
         "share of pods within their soft limit of latency",
-        " %",
         "points",
-        2,
         True,
     ),
 }
-"""The figures of Matranga's objectives, of what is really used, see `envs.latency.episode_metrics`."""
+"""The figures of Matranga's objectives, of what is really used, see `envs.latency.environment`."""

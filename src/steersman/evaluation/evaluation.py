@@ -10,24 +10,30 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from steersman.core.engines import ClusterLostError
 from steersman.core.frames import to_frame
-from steersman.core.ray_cluster import ClusterLostError
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, check_bounded, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, Keep, OnRun, run_experiment
-from steersman.evaluation.output import staged
-from steersman.evaluation.recorded import Recordings, find_recordings, recorded_summary
+from steersman.evaluation.report.curves import LearningCurve
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.learning_curve import LearningCurve
 from steersman.evaluation.report.page import Comparison, notebook_tables, write_report
 from steersman.evaluation.results import (
     EVALUATION_FILES,
     METRICS_COLUMNS,
     REPORT,
     metric_cells,
+    staged,
     write_evaluation,
 )
-from steersman.evaluation.summary import SummaryRow, SummaryTable, summarise
+from steersman.evaluation.summary import (
+    Recordings,
+    SummaryRow,
+    SummaryTable,
+    find_recordings,
+    recorded_summary,
+    summarise,
+)
 from steersman.policies.base import Policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.result import Protocol, RunResult
@@ -37,7 +43,6 @@ Progress = Callable[[Protocol], AbstractContextManager[OnRun | None]]
 
 
 def no_progress(_: Protocol) -> AbstractContextManager[OnRun | None]:
-    """Report no progress."""
     return nullcontext()
 
 
@@ -89,7 +94,6 @@ class Evaluation:
         command: str = "",
         reason: str = "",
         learning: LearningCurve | None = None,
-        fitted: str = "",
         kept: Sequence[Path] = (),
     ) -> None:
         """Write `report.html` and the CSV files into a folder, all of them or none.
@@ -99,7 +103,6 @@ class Evaluation:
             command: the command line, for the report.
             reason: why these protocols, if the data chose them; for the report.
             learning: how one of the policies was trained, for the report.
-            fitted: how one of the policies was fitted to the workload, for the report.
             kept: files that are put beside the results.
 
         Raises:
@@ -119,7 +122,6 @@ class Evaluation:
                 learning=learning,
                 understood=understood,
                 accounts=accounts,
-                fitted=fitted,
             )
             for file in kept:
                 shutil.copyfile(file, stage / file.name)
@@ -151,18 +153,9 @@ def evaluate_experiments(
 
     Args:
         experiments: equal but for their protocols.
-        baseline: one of their policies.
-        jobs: number of processes.
         bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
-        progress: of runs.
-        bound_progress: of the bound.
         finished: runs that were done before, by their position among the runs of all experiments.
         keep: called after each run; positions are those among the runs of all experiments.
-
-    Raises:
-        UsageError: the bound is wanted, and a workload has none.
-        InterruptionError: Ctrl-C; it holds the runs that were finished.
-        SteersmanError: a run failed.
     """
     runs: list[RunResult] = []
     comparisons: list[Comparison] = []

@@ -11,9 +11,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from steersman.core.engines import make_workers, runs_here
+from steersman.core.engines import ClusterLostError, make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.ray_cluster import ClusterLostError
 from steersman.core.redaction import redact_url
 from steersman.evaluation.generated import (
     GeneratedOptions,
@@ -58,10 +57,6 @@ class Experiment:
         environment: of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one
             workload then, without nodes and pods, whose name stands for them in results.
         loads: the load of each workload, in place of `load`; empty: it is the same for all.
-
-    Raises:
-        UsageError: an argument is empty or repeats an item, a policy's name is reserved, or one of several workloads
-            has the name of their mean.
     """
 
     workloads: tuple[Workload, ...]
@@ -76,7 +71,6 @@ class Experiment:
     loads: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the values."""
         _check_unique("workload", [workload.name for workload in self.workloads])
         policies = [redact_url(each) if isinstance(each, str) else each.name for each in self.policies]
         _check_unique("policy", policies)
@@ -93,7 +87,6 @@ class Experiment:
 
     @property
     def runs(self) -> int:
-        """Return the number of runs."""
         return len(self.workloads) * len(self.policies) * len(self.seeds)
 
 
@@ -102,7 +95,6 @@ class InterruptionError(SteersmanError):
 
     Args:
         finished: the finished runs by their position among all runs.
-        total: number of all runs.
         kept: a clause on where the finished ones are, and how to continue from them.
         cause: what ended the runs; None: Ctrl-C.
     """
@@ -137,11 +129,7 @@ def generated_experiment(
     seeds: tuple[int, ...],
     objectives: tuple[WeightedObjectives, ...] = (),
 ) -> Experiment:
-    """Return a comparison on generated clusters; without objectives, by those of `default_objectives`.
-
-    Raises:
-        UsageError: a policy or an objective is undefined there.
-    """
+    """Return a comparison on generated clusters; without objectives, by those of `default_objectives`."""
     objectives = objectives or default_objectives(environment)
     check_generated(environment, objectives, policies)
     workloads = (nominal_workload(environment),)
@@ -163,16 +151,9 @@ def run_experiment(
     `final_nodes` is kept for the first seed of a workload and policy and empty for the others, `placements` is None.
 
     Args:
-        experiment: what to run.
         jobs: number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in
             numba's cache before.
-        on_run: progress.
         finished: runs by their position that were done before, and are not done again.
-        keep: called after each run.
-
-    Raises:
-        SteersmanError: no pod of a workload arrives, or a run failed; the others are stopped.
-        InterruptionError: Ctrl-C, or the cluster was lost; it holds what was finished.
     """
     for workload in experiment.workloads if experiment.environment is None else ():
         check_arrivals(workload, experiment.protocol)
@@ -233,21 +214,16 @@ class _RunnerCache:
     Args:
         experiment: its workloads may lack their nodes and pods.
         policies: its policies, those of files and URLs as objects.
-        load: returns the workload of a position.
     """
 
     def __init__(
-        self,
-        experiment: Experiment,
-        policies: Sequence[str | Policy | PolicyProtocol],
-        load: Callable[[int], Workload],
+        self, experiment: Experiment, policies: Sequence[str | Policy | PolicyProtocol], load: Callable[[int], Workload]
     ) -> None:
         self._experiment, self._policies, self._load = experiment, policies, load
         self._index = -1
         self._simulator: Simulator | None = None
 
     def run(self, task: _Task) -> RunResult:
-        """Return the result of one run."""
         run = self._generated(task) if self._experiment.environment is not None else self._simulated(task)
         return run if task.keep_nodes else replace(run, final_nodes=_NO_NODES)
 

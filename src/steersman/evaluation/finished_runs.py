@@ -57,11 +57,7 @@ class _Content(msgspec.Struct, array_like=True):
 
 
 def describe(experiments: Sequence[Experiment]) -> Description:
-    """Return all that the results of experiments depend on, but for the code of users' own policies and of servers.
-
-    Args:
-        experiments: equal but for their protocols.
-    """
+    """Return all that the results of experiments depend on, but for the code of users' own policies and of servers."""
     first = experiments[0]
     found = {
         "version of steersman": __version__,
@@ -90,23 +86,7 @@ def write_finished(
     (folder / FINISHED).write_bytes(gzip.compress(FINISHED_START + content, COMPRESSION, mtime=0))
 
 
-def check_finished(folder: Path) -> None:
-    """Check that there are finished runs in a folder of results. Raises UsageError: there are none."""
-    if not (folder / FINISHED).exists():
-        raise UsageError(f"--resume: there is no {folder / FINISHED} to continue from; leave out --resume to start")
-
-
 def read_finished(folder: Path, description: Description) -> dict[int, RunResult]:
-    """Return the runs that `write_finished` wrote.
-
-    Args:
-        folder: of the results.
-        description: of the experiments to continue.
-
-    Raises:
-        UsageError: there is no such file, or it is of other experiments; the message names what differs.
-        InputError: the file is damaged.
-    """
     # First the description alone: another version may have other fields of runs.
     _check_same(folder / FINISHED, _read(folder, tuple[Description, msgspec.Raw, MadeFiles])[0], description)
     return _read(folder, _Content).runs
@@ -118,8 +98,9 @@ def read_made(folder: Path) -> MadeFiles:
 
 
 def _read(folder: Path, kind: type[Content]) -> Content:
-    check_finished(folder)
     path = folder / FINISHED
+    if not path.exists():
+        raise UsageError(f"--resume: there is no {path} to continue from; leave out --resume to start")
     try:
         text = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:

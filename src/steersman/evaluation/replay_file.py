@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from steersman.cluster.model import Node, Pod, PodClass
-from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.core.errors import InputError
 from steersman.core.redaction import redact_url
 from steersman.orders.registry import file_of
@@ -63,20 +63,20 @@ class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
     preempts: bool = True
 
 
+_SHARED = tuple(name for name in ReplayPod.__struct_fields__ if name not in ("pod_class", "labels", "latency"))
+"""Fields that are the same in a `Pod`."""
+
+
 class ReplayFile(msgspec.Struct, kw_only=True):
     """What a run was about.
 
     Attributes:
-        version: of this layout.
         policy: its name in results.
         policy_option: the policy as it was asked for: a name, a weighted sum, a file, a URL or `module:Class`.
         policy_fingerprint: of the policy file's content, "" if it is none.
         protocol, seed, ratio, load, mean_duration, shuffle: how pods arrived.
-        workload: its name.
         profile: the typical pods that were given; None: those of the workload.
-        nodes: in the workload's order.
         classes: different requests and constraints of pods.
-        pods: in the workload's order.
         services: selectors that pods are spread by.
         recorded, from_now: see `Workload`.
     """
@@ -107,7 +107,6 @@ class ReplayFile(msgspec.Struct, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
     def load_workload(self) -> Workload:
-        """Return the workload."""
         return Workload(
             self.workload,
             self.nodes,
@@ -131,7 +130,6 @@ class RunOptions:
 
 
 def replay_file(workload: Workload, options: RunOptions, policy: str, protocol: Protocol, seed: int) -> ReplayFile:
-    """Return the content of the file for a run of a policy of that name."""
     classes = {each: i for i, each in enumerate(dict.fromkeys(pod.pod_class for pod in workload.pods))}
     return ReplayFile(
         policy=policy,
@@ -155,11 +153,7 @@ def replay_file(workload: Workload, options: RunOptions, policy: str, protocol: 
 
 
 def policy_fingerprint(option: str) -> str:
-    """Return names and digests of the files of a policy and its order, "" if there are none.
-
-    Raises:
-        InputError: a file cannot be read.
-    """
+    """Return names and digests of the files of a policy and its order, "" if there are none."""
     limited, order = split_order(option)
     policy, _ = split_limit(limited)
     found = []
@@ -178,11 +172,6 @@ def encode_replay(content: ReplayFile) -> bytes:
 
 
 def decode_replay(path: Path, file: BinaryIO) -> ReplayFile:
-    """Return the content of a file.
-
-    Raises:
-        InputError: it is damaged, too large, or of another version.
-    """
     try:
         with gzip.GzipFile(fileobj=file) as unpacked:
             # One byte more than allowed tells a larger file without unpacking all of it.
@@ -220,43 +209,16 @@ def _row(pod: Pod, pod_class: int) -> ReplayPod:
     soft, hard = (each if math.isfinite(each) else None for each in (limits.soft, limits.hard))
     latency = ReplayLimits(soft, hard, limits.user)
     return ReplayPod(
-        name=pod.name,
         pod_class=pod_class,
-        namespace=pod.namespace,
         labels=dict(pod.labels),
-        priority=pod.priority,
-        owner=pod.owner,
-        creation_time=pod.creation_time,
-        deletion_time=pod.deletion_time,
-        gpu_devices=pod.gpu_devices,
         latency=latency if latency != ReplayLimits() else None,
-        estimated_seconds=pod.estimated_seconds,
-        gang=pod.gang,
-        gang_minimum=pod.gang_minimum,
-        at_once=pod.at_once,
-        nominated=pod.nominated,
-        preempts=pod.preempts,
+        **{name: getattr(pod, name) for name in _SHARED},
     )
 
 
 def _pod(row: ReplayPod, classes: tuple[PodClass, ...]) -> Pod:
     limits = row.latency or ReplayLimits()
     soft, hard = (math.inf if each is None else each for each in (limits.soft, limits.hard))
-    return Pod(
-        row.name,
-        classes[row.pod_class],
-        row.namespace,
-        row.labels,
-        row.priority,
-        owner=row.owner,
-        creation_time=row.creation_time,
-        deletion_time=row.deletion_time,
-        gpu_devices=row.gpu_devices,
-        latency=LatencyLimits(soft, hard, limits.user),
-        estimated_seconds=row.estimated_seconds,
-        gang=row.gang,
-        gang_minimum=row.gang_minimum,
-        at_once=row.at_once,
-        nominated=row.nominated,
-        preempts=row.preempts,
-    )
+    latency = LatencyLimits(soft, hard, limits.user)
+    shared = {name: getattr(row, name) for name in _SHARED}
+    return Pod(pod_class=classes[row.pod_class], labels=row.labels, latency=latency, **shared)

@@ -1,24 +1,33 @@
-"""Result files of a run or an experiment: tidy CSV, the same bytes for the same seeds."""
+"""Files of a run or an experiment: tidy CSV, the same bytes for the same seeds; nobody else's files are overwritten."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from steersman.core.stored_command import COMMAND
+from steersman.core.atomic_files import STAGE, filling, naming_in_errors
+from steersman.core.counting import first_names
+from steersman.core.errors import InputError, UsageError
+from steersman.core.folder_lock import LOCK
+from steersman.core.stored_command import COMMAND, read_command
 from steersman.evaluation.bound.experiment_bounds import METRIC, ExperimentBounds
-from steersman.evaluation.recorded import Recordings
-from steersman.evaluation.replay_file import REPLAY, ReplayFile, encode_replay
-from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable
+from steersman.evaluation.replay_file import REPLAY, REPLAY_START, ReplayFile, encode_replay
+from steersman.evaluation.summary import BOUND, Recordings, SummaryRow, SummaryTable
 from steersman.objectives.fragmentation import CAUSES
+from steersman.policies.files.policy_file import SUFFIX, read_policy
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.simulation.run import AS_IT_IS
+from steersman.workloads.files import check_writable
 from steersman.workloads.formats.tables import write_rows, write_table
 
 RESULTS = "results.csv"
@@ -31,9 +40,8 @@ PARTS = "parts.csv"
 PLACEMENTS = "placements.csv"
 TIMELINE = "timeline.csv"
 REPORT = "report.html"
-FITTED = "fitted.safetensors"
 CLUSTER_SCHEDULER = "cluster-scheduler.yaml"
-EVALUATION_FILES = (RESULTS, PARTIAL, FINISHED, COMMAND, METRICS, SUMMARY, PARTS, REPORT, FITTED, CLUSTER_SCHEDULER)
+EVALUATION_FILES = (RESULTS, PARTIAL, FINISHED, COMMAND, METRICS, SUMMARY, PARTS, REPORT, CLUSTER_SCHEDULER)
 RUN_FILES = (PLACEMENTS, TIMELINE, METRICS, REPLAY)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
@@ -119,7 +127,6 @@ def metric_cells(run: RunResult) -> Iterator[tuple[str | float, ...]]:
 
 
 def metrics_rows(runs: Iterable[RunResult]) -> Iterator[list[str]]:
-    """Yield the rows of `metrics.csv`."""
     return (list(map(_cell, cells)) for run in runs for cells in metric_cells(run))
 
 
@@ -138,7 +145,6 @@ def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[s
 
 
 def summary_rows(rows: Iterable[SummaryRow]) -> Iterator[list[str]]:
-    """Yield the rows of `summary.csv`."""
     return ([_cell(row.cells[column]) for column in SUMMARY_COLUMNS] for row in rows)
 
 
@@ -155,7 +161,6 @@ def parts_rows(runs: Sequence[RunResult]) -> Iterator[list[str]]:
 
 
 def placements_rows(placements: Placements) -> Iterator[list[str]]:
-    """Yield the rows of `placements.csv`: every event of a run, in order."""
     columns = (placements.pod, placements.node, placements.devices, placements.outcome, placements.reason)
     for event, (time, *cells) in enumerate(zip(placements.time.tolist(), *columns, strict=True)):
         yield [str(event), number(time), *cells]
@@ -180,7 +185,6 @@ def timeline_columns(protocol: Protocol) -> list[str]:
 
 
 def first_lines(name: str) -> list[str]:
-    """Return the possible first lines of the CSV file of that name; empty for other names."""
     possible: dict[str, list[Sequence[str]]] = {
         RESULTS: [RESULTS_COLUMNS],
         PARTIAL: [RESULTS_COLUMNS, METRICS_COLUMNS],
@@ -194,7 +198,6 @@ def first_lines(name: str) -> list[str]:
 
 
 def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
-    """Yield the rows of `timeline.csv`: the cluster after every event, numbered as in `placements.csv`."""
     columns = [
         timeline.time,
         timeline.arrived_percent,
@@ -251,12 +254,10 @@ def write_run(folder: Path, run: RunResult, replay: ReplayFile | None = None) ->
 
 
 def summary_csv(summary: Sequence[SummaryRow]) -> str:
-    """Return the text of `summary.csv`."""
     return _csv_text(SUMMARY_COLUMNS, summary_rows(summary))
 
 
 def metrics_csv(runs: Sequence[RunResult]) -> str:
-    """Return the text of `metrics.csv`."""
     return _csv_text(METRICS_COLUMNS, metrics_rows(runs))
 
 
@@ -264,3 +265,70 @@ def _csv_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     text = io.StringIO(newline="")
     write_rows(text, columns, rows)
     return text.getvalue()
+
+
+MARK_WITHIN_BYTES = 1024
+FORMATS = ("table", "json", "csv", "yaml")
+"""Names that are formats to users of kubectl."""
+
+
+def check_output(folder: Path, files: Collection[str]) -> None:
+    """Check that `files` may be written to `folder`, new, empty, or with earlier results of these names."""
+    if folder.name in FORMATS and str(folder) == folder.name and not folder.exists():
+        raise UsageError(f"--output {folder}: names a folder; for the printed format give --format {folder}")
+    target = Path(os.path.realpath(folder))  # `new/../x` is `x`, and does not create `new`
+    if os.path.isdir(target):  # also of a name that is too long
+        entries = sorted(each for each in target.iterdir() if each.name != LOCK and not each.name.startswith(STAGE))
+        for entry in entries:
+            _check_entry(folder, entry, files)
+        if entries and not any(entry.name in files for entry in entries):
+            problem = f"holds {first_names([entry.name for entry in entries])}, and no earlier result of this command"
+            raise UsageError(f"--output {folder}: {problem}; name another folder")
+    check_writable("--output", folder, max(files, key=len))
+
+
+def _check_entry(folder: Path, entry: Path, files: Collection[str]) -> None:
+    if entry.name in files and not is_result(entry):
+        problem = f"{entry.name} is there and no result of steersman, and would be written over"
+    elif entry.name not in files and is_result(entry):
+        problem = f"the folder holds {entry.name} of an earlier steersman {COMMANDS[entry.name]}"
+    else:
+        return
+    raise UsageError(f"--output {folder}: {problem}; name another folder")
+
+
+def is_result(path: Path) -> bool:
+    """Return whether a file was written by steersman, by its name and its first line."""
+    if path.name not in COMMANDS or not path.is_file():
+        return False
+    try:
+        if path.name == COMMAND:
+            return read_command(path.parent).name == COMMANDS[COMMAND]
+        if path.suffix == SUFFIX:
+            read_policy(path)
+            return True
+        with path.open("rb") as file:
+            if start := {REPLAY: REPLAY_START, FINISHED: FINISHED_START}.get(path.name):
+                return gzip.GzipFile(fileobj=file).read(len(start)) == start
+            if path.name == REPORT:
+                return REPORT_MARK.encode() in file.read(MARK_WITHIN_BYTES)
+            return file.readline().decode(errors="replace").rstrip("\r\n") in first_lines(path.name)
+    except (OSError, EOFError, zlib.error, InputError):
+        return False
+
+
+@contextmanager
+def staged(folder: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
+    """Yield a folder to write result files to. They move to `folder` if the block succeeds; otherwise nothing changes.
+
+    A new folder appears with all files at once; in an existing one they are replaced one by one. Earlier results among
+    `replaced` that were not written again are removed.
+    """
+    with filling(folder) as stage:
+        yield stage
+        written = {entry.name for entry in stage.iterdir()}
+    # Only after the new files are in place.
+    for name in replaced:
+        if name not in written and is_result(folder / name):
+            with naming_in_errors(folder / name):
+                (folder / name).unlink()

@@ -1,9 +1,12 @@
-"""The comparison of policies: for every workload and metric the mean over the runs, against a baseline."""
+"""The comparison of policies: for every workload and metric the mean over the runs, against a baseline.
+
+Beside the runs stands the recorded placement of workloads: one value per metric, the same for every seed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +22,9 @@ from steersman.core.statistics import (
     mean_interval,
     moving_block_interval,
 )
-from steersman.simulation.result import Protocol, RunResult
+from steersman.simulation.result import Metric, Protocol, RunResult
+from steersman.simulation.run import AS_IT_IS, Simulator
+from steersman.workloads.workload import Workload
 
 ALL = "all"
 """Name of the mean over several workloads, which none of these may have."""
@@ -44,11 +49,6 @@ class SummaryRow:
 
     Attributes:
         workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
-        protocol: of the runs.
-        runs: number of runs in it.
-        mean: over seeds.
-        interval: of the mean, over what `interval_over` says.
-        interquartile_mean: over seeds.
         baseline: the policy that `difference` refers to.
         difference, difference_interval: mean of (policy - baseline) over the seeds that both have.
         interval_over: `SEEDS`, `TRACE_BLOCKS`, or "" where no interval is known, as arrivals are given once and for
@@ -71,7 +71,6 @@ class SummaryRow:
 
     @property
     def key(self) -> FigureKey:
-        """Return what identifies it."""
         return FigureKey(self.protocol, self.workload, self.policy, self.metric)
 
     @property
@@ -90,7 +89,6 @@ class SummaryRow:
 
 
 def figures_by_key(rows: Iterable[SummaryRow]) -> dict[FigureKey, SummaryRow]:
-    """Return the rows of a summary, of one protocol or of several, by what identifies them."""
     return {row.key: row for row in rows}
 
 
@@ -137,14 +135,12 @@ class SummaryTable:
         return [workload] if workload in self.workloads else self.workloads
 
     def interval(self, workload: str, policy: str, metric: str) -> Interval:
-        """Return the 95 % interval of a metric's mean."""
         values = self.get(workload, policy, metric)
         if not self.is_given:
             return mean_interval(values)
         return moving_block_interval(mean(values), self.deviations(workload, policy, metric))
 
     def difference_interval(self, workload: str, policy: str, other: str, metric: str) -> Interval:
-        """Return the 95 % interval of the mean difference of two policies."""
         differences = self.get(workload, policy, metric) - self.get(workload, other, metric)
         if not self.is_given:
             return mean_interval(differences)
@@ -167,12 +163,7 @@ class SummaryTable:
 
 
 def summarise(runs: Sequence[RunResult], baseline: str) -> list[SummaryRow]:
-    """Return the rows of `summary.csv`: by workload (and `all` if there are several), policy and metric.
-
-    Args:
-        runs: all of one protocol.
-        baseline: the policy that differences refer to.
-    """
+    """Return the rows of `summary.csv`: by workload (and `all` if there are several), policy and metric."""
     table = SummaryTable(runs)
     keys = [(w, p, m) for w in table.rows for p in table.policies for m in table.metrics]
     values = np.array([table.get(*key) for key in keys])
@@ -211,3 +202,47 @@ def clip_interval(interval: Interval, unit: str) -> Interval:
     center = (interval.low + interval.high) / 2
     least, most = 0.0 if unit else -math.inf, 100.0 if unit == "percent" and not center > 100.0 else math.inf
     return Interval(max(interval.low, least), min(interval.high, most))
+
+
+Recordings = Mapping[str, tuple[Metric, ...]]
+"""By workload the metrics of its recorded placement; without those that record none."""
+
+
+def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Recordings:
+    """Return the metrics of the recorded placements.
+
+    Empty for `timed`, in which pods come and go. In `inflation` other pods arrive than those that wait in the
+    recording, so the numbers of pods are left out.
+    """
+    result = {}
+    for workload in workloads:
+        run = Simulator(workload).as_it_is() if workload.recorded and protocol != "timed" else None
+        if run is not None:
+            incomparable = () if protocol == "arrivals" else ("pods_failed", "pods_arrived")
+            result[workload.name] = tuple(each for each in run.metrics if not each.name.startswith(incomparable))
+    return result
+
+
+def recorded_summary(recordings: Recordings, workloads: Sequence[str], protocol: Protocol) -> list[SummaryRow]:
+    """Return the rows of `summary.csv` for recorded placements; `all` is the mean if every workload has one."""
+    result = dict(recordings)
+    if len(workloads) > 1 and set(workloads) <= set(result):
+        every = zip(*(result[workload] for workload in workloads), strict=True)
+        result[ALL] = tuple(
+            Metric(some[0].name, some[0].unit, float(np.mean([each.value for each in some]))) for some in every
+        )
+    return [
+        SummaryRow(
+            workload=workload,
+            policy=AS_IT_IS,
+            protocol=protocol,
+            metric=metric.name,
+            unit=metric.unit,
+            runs=1 if workload in recordings else len(workloads),
+            mean=metric.value,
+            interquartile_mean=metric.value,
+            interval_over="",
+        )
+        for workload, metrics in result.items()
+        for metric in metrics
+    ]

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
-from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.core.http_failures import reason_of
 from steersman.kubernetes.config import KubeConfig
 from steersman.kubernetes.credentials import Credentials, impersonation_headers
@@ -29,7 +28,6 @@ TIMEOUT_SECONDS = 30.0
 DELETION_SECONDS = 90.0
 """The server deletes the objects of a collection one after the other, and gives up after 60 s."""
 PAGE = 1000
-"""Objects in a page of a list."""
 RETRIES = 4
 RETRY_SECONDS = (0.25, 4.0)
 LONGEST_RETRY_SECONDS = 30.0
@@ -48,9 +46,7 @@ class ApiError(SteersmanError):
     """The server answered with a failure.
 
     Attributes:
-        status: HTTP status.
         reason: Kubernetes' word for it, such as `Conflict` or `NotFound`.
-        message: the server's message.
         retry_after: seconds that the server asks to wait, 0 if it does not.
     """
 
@@ -74,7 +70,6 @@ class GuardedBody(aiohttp.BytesPayload):
     Without its body the server does nothing about a request.
 
     Args:
-        body: content.
         guard: called then; what it raises ends the request, which raises UnreachableError.
     """
 
@@ -83,14 +78,11 @@ class GuardedBody(aiohttp.BytesPayload):
         self._guard = guard
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """See `aiohttp.payload.Payload`."""
         self._guard()
         await super().write_with_length(writer, content_length)
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The fields of a `Status` object that errors need."""
-
     reason: str = ""
     message: str = ""
 
@@ -117,13 +109,15 @@ class Listed:
     resource_version: str
 
 
-class Client:
-    """Connection to one cluster; an asynchronous context manager.
+class RequestOptions(TypedDict, total=False):
+    query: Query | None
+    body: bytes | GuardedBody
+    content_type: str
+    timeout: aiohttp.ClientTimeout
 
-    Args:
-        config: cluster and user.
-        user_agent: name in the server's logs.
-    """
+
+class Client:
+    """Connection to one cluster; an asynchronous context manager."""
 
     def __init__(self, config: KubeConfig, user_agent: str = "") -> None:
         self.config = config
@@ -136,7 +130,6 @@ class Client:
         self._statuses = msgspec.json.Decoder(Status)
 
     async def __aenter__(self) -> Self:
-        """Open the connections."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60),
             headers=[("User-Agent", self._agent), ("Accept", JSON), *impersonation_headers(self.config.user)],
@@ -145,40 +138,30 @@ class Client:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the connections."""
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     @asynccontextmanager
     async def open(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: bytes | GuardedBody | None = None,
-        content_type: str = JSON,
-        timeout: aiohttp.ClientTimeout | None = None,
+        self, method: str, path: str, **options: Unpack[RequestOptions]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a response whose body is not read yet. Raises as `request` does."""
         assert self._session is not None, "the client is used as a context manager"
         doing = f"{method} {path}"
         for renewed in (False, True):
             headers = dict(await self.credentials.headers(renew=renewed))
-            if body is not None:
-                headers["Content-Type"] = content_type
+            if options.get("body") is not None:
+                headers["Content-Type"] = options.get("content_type", JSON)
             try:
                 async with self._session.request(
                     method,
                     self._base + path,
-                    params=query,
-                    data=body,
+                    params=options.get("query"),
+                    data=options.get("body"),
                     headers=headers,
-                    timeout=timeout or aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+                    timeout=options.get("timeout", aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)),
                     server_hostname=self.config.cluster.tls_server_name or None,
                     ssl=self.credentials.context,
                     proxy=self.config.cluster.proxy_url or None,
@@ -192,26 +175,8 @@ class Client:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise self._unreachable(error) from error
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: bytes | GuardedBody | None = None,
-        content_type: str = JSON,
-        timeout: aiohttp.ClientTimeout | None = None,
-    ) -> bytes:
-        """Return the body of the response.
-
-        Raises:
-            ApiError: the server answered with a failure.
-            UnreachableError: it could not be reached or did not answer in 30 s; whether it acted is unknown.
-            SteersmanError: no credentials.
-        """
-        async with self.open(
-            method, path, query=query, body=body, content_type=content_type, timeout=timeout
-        ) as response:
+    async def request(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
+        async with self.open(method, path, **options) as response:
             return await response.read()
 
     async def open_connections(self, count: int) -> None:
@@ -235,19 +200,16 @@ class Client:
             parameters["continue"] = page.metadata.continue_
 
     async def list(self, path: str, query: Query | None = None) -> Listed:
-        """Return all objects of a collection. Raises as `request` does."""
         items: list[msgspec.Raw] = []
         async for page in self.pages(path, query):
             items += page.items
         return Listed(items, page.resource_version)
 
     async def create(self, path: str, obj: object, query: Query | None = None) -> Any:
-        """Create an object in a collection and return the server's version of it. Raises as `request` does."""
         body = obj if isinstance(obj, bytes) else msgspec.json.encode(obj)
         return self._understood(await self._patiently("POST", path, query=query, body=body), self._objects)
 
     async def patch(self, path: str, change: object) -> Any:
-        """Patch an object and return the new version. Raises as `request` does."""
         body = msgspec.json.encode(change)
         answer = await self._patiently("PATCH", path, body=body, content_type=MERGE_PATCH)
         return self._understood(answer, self._objects)
@@ -260,19 +222,19 @@ class Client:
         """Delete an object or a collection, which may take the server a minute. Raises as `request` does."""
         await self._patiently("DELETE", path, query=query, timeout=aiohttp.ClientTimeout(total=DELETION_SECONDS))
 
-    async def _patiently(self, method: str, path: str, **arguments: Any) -> bytes:
+    async def _patiently(self, method: str, path: str, **options: Unpack[RequestOptions]) -> bytes:
         """Send a request as `request` does, and retry while the server is too busy (it did nothing then)."""
         backoff = Backoff(*RETRY_SECONDS)
         for _ in range(RETRIES):
             try:
-                return await self.request(method, path, **arguments)
+                return await self.request(method, path, **options)
             except ApiError as error:
                 # A gateway answers 502 to 504 also for requests that the server carried out, so only reads are
                 # repeated.
                 if error.status != TOO_MANY and not (error.status in UNAVAILABLE and method == "GET"):
                     raise
                 await backoff.wait(error.retry_after)
-        return await self.request(method, path, **arguments)
+        return await self.request(method, path, **options)
 
     def _understood(self, body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         try:

@@ -99,12 +99,7 @@ class KubeConfig:
 
 
 def load(kubeconfig: Path | None = None, context: str | None = None) -> KubeConfig:
-    """Return the configuration as kubectl finds it: the file, $KUBECONFIG, ~/.kube/config, or the service account.
-
-    Raises:
-        SteersmanError: there is none, or no such context.
-        InputError: a file cannot be read or is not a kubeconfig.
-    """
+    """Return the configuration as kubectl finds it: the file, $KUBECONFIG, ~/.kube/config, or the service account."""
     stated = os.environ.get("KUBECONFIG", "")
     files = _files(kubeconfig, stated)
     # As kubectl: in a pod without a kubeconfig the service account counts. Contexts are in files only.

@@ -50,10 +50,6 @@ class ExecCredential(msgspec.Struct, frozen=True):
 class Credentials:
     """Headers and TLS context for one cluster.
 
-    Args:
-        config: cluster and user.
-        clock: monotonic clock, seconds.
-
     Attributes:
         context: TLS context of new connections; replaced when a certificate file was. Files that cannot be used change
             nothing, and are logged once.
@@ -69,11 +65,7 @@ class Credentials:
         self._renewing = asyncio.Lock()
 
     async def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """Return the headers of a request; `renew` after the server refused the previous ones.
-
-        Raises:
-            SteersmanError: a token file cannot be read, or a plugin fails.
-        """
+        """Return the headers of a request; `renew` after the server refused the previous ones."""
         self._follow_files()
         if time.time() < self._until and not renew:
             return self._headers
@@ -174,11 +166,7 @@ async def _run(plugin: ExecConfig, config: KubeConfig) -> ExecStatus:
 
 
 async def _start(plugin: ExecConfig, environment: dict[str, str]) -> asyncio.subprocess.Process:
-    """Start a plugin in its own process group, so that its children are killed with it.
-
-    Raises:
-        OSError: it cannot be started.
-    """
+    """Start a plugin in its own process group, so that its children are killed with it."""
     starting = asyncio.create_task(
         asyncio.create_subprocess_exec(
             plugin.command,
@@ -255,7 +243,6 @@ def _tls(config: KubeConfig) -> ssl.SSLContext:
 
 
 def _present(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Present a certificate that a plugin issued."""
     with _files(certificate.encode(), key.encode()) as (certificate_file, key_file):
         context.load_cert_chain(certificate_file, key_file)
 

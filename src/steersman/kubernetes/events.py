@@ -10,13 +10,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import structlog
 
-from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.kubernetes.client import ApiError, Client, is_transient
 from steersman.kubernetes.lease import micro_time, own_identity
 
@@ -86,11 +85,9 @@ class EventRecorder:
     """Recorder of events; an asynchronous context manager that gives unsent events five seconds at its end.
 
     Args:
-        client: connection to the API server.
         instance: `reportingInstance`; by default a name that no other process has.
         busy: while it returns True one event is sent at a time, since bindings come first.
         room: number of events that may wait; beyond it the oldest is dropped.
-        clock: monotonic clock, seconds.
 
     Attributes:
         sent, dropped, failed: successful requests, events never sent, requests given up.
@@ -117,14 +114,10 @@ class EventRecorder:
         self._warned_at, self._unsaid = -WARN_SECONDS, 0
 
     async def __aenter__(self) -> Self:
-        """Start to send events."""
         self._background = [asyncio.create_task(self._dispatch()), asyncio.create_task(self._sweep_often())]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Send what is left, and stop."""
+    async def __aexit__(self, *_: object) -> None:
         self._stopping = True
         self._sweep()
         try:
@@ -146,7 +139,6 @@ class EventRecorder:
         """Queue an event, without blocking.
 
         Args:
-            about: the object.
             reason: one word, such as `Scheduled` or `FailedScheduling`.
             note: a sentence, truncated to 1,024 bytes.
             kind: `Normal` or `Warning`.

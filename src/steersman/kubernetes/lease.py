@@ -27,7 +27,6 @@ ALL_LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 # The API refuses 0.
 RELEASED_SECONDS = 1
-"""Duration of a released lease."""
 APP_LABEL = ("app.kubernetes.io/name", "steersman")
 """Label by which the leases of our schedulers are found."""
 POLICY_KEY = "steersman.dev/policy"
@@ -35,7 +34,6 @@ POLICY_KEY = "steersman.dev/policy"
 SCHEDULER_KEY = "steersman.dev/scheduler"
 """Annotation of a lease: `schedulerName` of the pods that its holder places."""
 Spec = dict[str, Any]
-"""`spec` of a Lease."""
 
 log = structlog.get_logger("lease")
 
@@ -57,7 +55,6 @@ class LeaseTimes:
     jitter: float = 1.2
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not self.duration > self.renew_deadline > self.retry * self.jitter > 0:
             raise UsageError(
                 f"lease of {self.duration:g} s, renewed within {self.renew_deadline:g} s, tried every {self.retry:g} s"
@@ -96,10 +93,7 @@ class LeaderElection:
     act.
 
     Args:
-        client: connection to the API server.
         lease: the Lease, which is created if it does not exist.
-        identity: our unique identity.
-        times: times of the lease.
         on_change: called with True when this starts to lead, with False when it stops.
         may_release: returns, when `lead()` has ended, whether nothing of what it began goes on. If it is false the
             lease is not released, so that the next leader knows (`succeeds`).
@@ -146,11 +140,6 @@ class LeaderElection:
         Args:
             lead: runs as a task, which is cancelled at once when the lease is lost or could not be renewed in time, and
                 when this is cancelled. When it has ended the lease is released, if it is still ours.
-
-        Raises:
-            ApiError: leases are forbidden there, or the namespace does not exist.
-            LeaseLostError: the lease was lost; `lead()` has ended.
-            Exception: what `lead()` raises.
         """
         while not await self._try_acquire_or_renew():
             await asyncio.sleep(self.times.retry * (1 + random.random() * self.times.jitter))
@@ -256,7 +245,6 @@ class LeaderElection:
         return self._clock() >= self._changed_at + duration
 
     def _with_holder(self, lease: dict[str, Any]) -> dict[str, Any]:
-        """Return the lease as ours, renewed now."""
         spec, now = lease.get("spec") or {}, micro_time(time.time())
         if spec.get("holderIdentity") != self.identity:
             transitions = (spec.get("leaseTransitions") or 0) + 1 if spec else 0
@@ -295,5 +283,4 @@ class LeaderElection:
 
 
 def micro_time(seconds: float) -> str:
-    """Format a time since the epoch as a Kubernetes MicroTime."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

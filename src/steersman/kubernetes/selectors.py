@@ -1,4 +1,4 @@
-"""Selectors of Services and controllers, kept by watches: kube-scheduler spreads the pods they select by default.
+"""What selects pods by labels, kept by watches: Services and controllers, by which pods are spread, and namespaces.
 
 Of an object only its name and selector are decoded. A controller that selects a pod is taken for the pod's owner.
 Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins/helper/spread.go (DefaultSelector).
@@ -6,6 +6,7 @@ Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins/helper/spread.go (Def
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Set
 from typing import Any, NamedTuple
 
@@ -14,22 +15,81 @@ import structlog
 
 from steersman.cluster.model import Pod, PodClass, Requirement
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.metadata import LabelSelector, NamedObject
+from steersman.cluster.objects.api.metadata import LabelSelector, NamedObject, named_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.selectors import label_selector
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.optional_watch import OptionalReflector
-from steersman.kubernetes.watch import EventType
+from steersman.kubernetes.watch import EventType, OptionalReflector
+
+NAMESPACES_PATH = "/api/v1/namespaces"
+SETTLE_SECONDS = 0.5
+"""Changes within this time are applied together, since each may require decoding pods again."""
 
 log = structlog.get_logger("selectors")
+
+
+class Namespaces(OptionalReflector):
+    """Labels of namespaces, kept by a watch once they are needed.
+
+    Args:
+        changed: called some time after labels changed.
+
+    Attributes:
+        labels: by name; None: not known yet, or forbidden.
+    """
+
+    def __init__(self, client: Client, changed: Callable[[], None]) -> None:
+        super().__init__(client, NAMESPACES_PATH, self, _say_refused)
+        self.labels: dict[str, dict[str, str]] | None = None
+        self._known: dict[str, dict[str, str]] = {}
+        self._tell, self._dirty = changed, asyncio.Event()
+
+    async def run(self) -> None:
+        settling = asyncio.create_task(self._settle())
+        try:
+            await super().run()
+        finally:
+            settling.cancel()
+
+    def keep(self, keys: Set[str]) -> None:
+        for name in self._known.keys() - keys:
+            del self._known[name]
+        self.labels = self._known
+        # Changes of the list itself are told right here.
+        self._dirty.clear()
+        self._tell()
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        head = named_object(obj).metadata
+        if kind == "DELETED":
+            self._known.pop(head.name, None)
+        elif self._known.get(head.name) == (head.labels or {}):
+            return
+        else:
+            self._known[head.name] = head.labels or {}
+        self._dirty.set()
+
+    async def _settle(self) -> None:
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+            self._dirty.clear()
+            # None during the first list, when labels are incomplete.
+            if self.labels is not None:
+                self._tell()
+
+
+def _say_refused(_: str) -> None:
+    log.warning(
+        "pods that select namespaces by labels are not understood: no permission to list namespaces",
+        allow='rules: [{apiGroups: [""], resources: [namespaces], verbs: [list, watch]}] of a ClusterRole',
+    )
 
 
 class SelectingResource(NamedTuple):
     """Kind of objects that select pods.
 
     Attributes:
-        kind, version: of the objects.
-        path: path of their collection.
         by_labels: whether `spec.selector` is a map of labels; if not, a LabelSelector.
     """
 
@@ -40,7 +100,6 @@ class SelectingResource(NamedTuple):
 
     @property
     def resource(self) -> str:
-        """Name in RBAC rules."""
         return self.path.rpartition("/")[2]
 
 
@@ -67,15 +126,11 @@ Selector = tuple[str, tuple[Requirement, ...]]
 
 
 def as_written(pod: Pod) -> PodClass:
-    """Return the class of a pod as its object says."""
     return pod.pod_class
 
 
 class Selectors:
     """Selectors of all kinds of objects.
-
-    Args:
-        client: connection to the API server.
 
     Attributes:
         reflectors: one per kind, run by the caller. Those that may not be listed end, which is logged once.
@@ -97,11 +152,9 @@ class Selectors:
         return (selector for feed in self._feeds for selector in feed.selectors())
 
     def follow(self, on_change: Callable[[Set[str]], None]) -> None:
-        """Call `on_change` with the label keys of new selectors."""
         self._followers.append(on_change)
 
     def changed(self, keys: Set[str]) -> None:
-        """Record that selectors with these keys changed."""
         self.version += 1
         for on_change in self._followers:
             on_change(keys)
@@ -116,16 +169,7 @@ class Selectors:
 
 
 class SelectorFeed:
-    """Handler of one kind of objects.
-
-    Args:
-        all_kinds: notified of changes.
-        kind: the kind.
-
-    Attributes:
-        listed: whether its objects are known.
-        refused: whether they may not be listed.
-    """
+    """Handler of one kind of objects."""
 
     def __init__(self, all_kinds: Selectors, kind: SelectingResource) -> None:
         self._all, self.kind = all_kinds, kind
@@ -133,11 +177,9 @@ class SelectorFeed:
         self._found: dict[str, tuple[dict[str, Any], Selector]] = {}
 
     def selectors(self) -> Iterator[Selector]:
-        """Yield the selectors of all objects."""
         return (selector for _, selector in self._found.values())
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         gone = self._found.keys() - keys
         for key in gone:
             del self._found[key]
@@ -148,13 +190,11 @@ class SelectorFeed:
             self._all.settled()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         head, keys = _head(obj), set[str]()
         if self._lose(head) if kind == "DELETED" else self._see(head, keys):
             self._all.changed(keys)
 
     def refuse(self, resource: str) -> None:
-        """Record that this kind may not be listed."""
         self.refused = True
         self._all.settled()
 
@@ -181,7 +221,6 @@ class SelectorFeed:
 
 
 def _rules(kinds: list[SelectingResource]) -> str:
-    """Return the rules that a ClusterRole would need."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         groups.setdefault(kind.version.rpartition("/")[0] or '""', []).append(kind.resource)

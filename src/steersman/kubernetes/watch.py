@@ -1,5 +1,7 @@
 """List and watch a collection, and pass every change to a handler; resume, and list again where that fails.
 
+Some collections are watched once they are needed, and only where the API server allows it.
+
 Source of the protocol: Kubernetes API concepts, "Efficient detection of changes".
 """
 
@@ -9,18 +11,17 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Set
+from collections.abc import AsyncGenerator, Callable, Set
 from contextlib import aclosing
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import aiohttp
 import msgspec
 import structlog
 
 from steersman.cluster.objects.fields import FieldError
-from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
-from steersman.core.time_slices import TimeSlices
+from steersman.core.event_loop import Backoff, TimeSlices
 from steersman.kubernetes.client import ApiError, Client, Query, Status
 
 WATCH_SECONDS = (240, 480)
@@ -91,12 +92,10 @@ class TeeHandler:
         self.handlers = handlers
 
     def keep(self, keys: Set[str]) -> None:
-        """See `Handler`."""
         for handler in self.handlers:
             handler.keep(keys)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `Handler`."""
         for handler in self.handlers:
             handler.change(kind, obj)
 
@@ -105,7 +104,6 @@ class Reflector:
     """List and watch of one collection while `run` runs.
 
     Args:
-        client: connection to the API server.
         path: path of the collection, such as `/api/v1/pods`.
         handler: called in the event loop; must not block.
         query: field or label selectors.
@@ -142,11 +140,7 @@ class Reflector:
         return 0.0 if self._response is not None else time.monotonic() - self._heard
 
     async def run(self) -> None:
-        """Follow until cancelled. Failures are logged and retried, except those that retries cannot mend.
-
-        Raises:
-            ApiError: listing or watching is forbidden, or the collection does not exist.
-        """
+        """Follow until cancelled. Failures are logged and retried, except those that retries cannot mend."""
         backoff, slices = Backoff(*BACKOFF_SECONDS), TimeSlices()
         while True:
             began, is_reported, pause, listing = time.monotonic(), False, 0.0, self._must_list
@@ -260,3 +254,87 @@ class Reflector:
         if event.type != "BOOKMARK":
             self.handler.change(event.type, event.object)
         self._version = self._versions.decode(event.object).metadata.resource_version
+
+
+REFUSALS = (403, 404)
+"""HTTP statuses of a collection that may not be listed or does not exist."""
+
+
+class OptionalReflector(Reflector):
+    """Reflector of one collection that starts when it is needed, and ends if listing is refused."""
+
+    def __init__(self, client: Client, path: str, handler: Handler, refused: Callable[[str], None]) -> None:
+        super().__init__(client, path, handler)
+        self._refused, self._needed, self.is_refused = refused, asyncio.Event(), False
+        self.synced.set()  # nothing is missing before it is needed
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether it was started, whatever came of that."""
+        return self._needed.is_set()
+
+    def need(self) -> None:
+        if not self._needed.is_set():
+            self._needed.set()
+            # From now on something is missing; readiness and decisions about such pods wait for the list.
+            self.synced.clear()
+
+    @property
+    def age(self) -> float:
+        return super().age if self.is_needed and not self.is_refused else 0.0
+
+    async def run(self) -> None:
+        """See `Reflector`; waits until it is needed, and returns if listing is refused."""
+        await self._needed.wait()
+        try:
+            await super().run()
+        except ApiError as error:
+            if error.status not in REFUSALS:
+                raise
+            self.is_refused = True
+            self.synced.set()
+            self._refused(self.resource)
+
+    async def relist(self) -> None:
+        if self.is_needed and not self.is_refused:
+            await super().relist()
+
+
+class NeededReflector(OptionalReflector):
+    """Objects of one collection, kept by a watch once they are needed.
+
+    Args:
+        kind: type that its objects are decoded to.
+        objects: key -> object, kept up to date.
+        changed: called with the key of a changed object, "" for any number of them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        path: str,
+        kind: type[msgspec.Struct],
+        objects: dict[str, Any],
+        changed: Callable[[str], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        super().__init__(client, path, self, refused)
+        self._objects, self._changed = objects, changed
+        self._decode = msgspec.json.Decoder(kind).decode
+
+    async def run(self) -> None:
+        await super().run()
+        self._changed("")  # it was refused
+
+    def keep(self, keys: Set[str]) -> None:
+        for key in self._objects.keys() - keys:
+            del self._objects[key]
+        self._changed("")
+
+    def change(self, kind: EventType, obj: msgspec.Raw) -> None:
+        key = object_key(obj)
+        if kind == "DELETED":
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = self._decode(obj)
+        self._changed(key)

@@ -26,7 +26,6 @@ class DeviceChange(NamedTuple):
     """What a placement takes of a node's devices.
 
     Attributes:
-        devices: number of devices that change.
         before, after: free milli of each of them.
     """
 
@@ -55,7 +54,6 @@ class FragmentArrays(NamedTuple):
 
 
 def fragment_arrays(profile: ProfileArrays, nodes: NodeArrays) -> FragmentArrays:
-    """Return the fragmentation of every node."""
     count, values = len(nodes.gpu_count), len(profile.milli)
     arrays = FragmentArrays(
         total=np.zeros(count),

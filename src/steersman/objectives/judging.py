@@ -11,20 +11,12 @@ from steersman.objectives.registry import WeightedObjectives
 
 
 def reward(objective: WeightedObjectives, before: Floats, after: Floats) -> float:
-    """Return the reward of an action from the states before and after it (`summary`, [16]).
-
-    Raises:
-        SteersmanError: a user's own objective failed.
-    """
+    """Return the reward of an action from the states before and after it (`summary`, [16])."""
     return float(rewards(objective, before[None], after[None])[0])
 
 
 def rewards(objective: WeightedObjectives, before: Floats, after: Floats) -> Floats:
-    """Return the rewards of actions, [E], from the states before and after them, [E, 16] each.
-
-    Raises:
-        SteersmanError: a user's own objective failed.
-    """
+    """Return the rewards of actions, [E], from the states before and after them, [E, 16] each."""
     numbers, weights = (
         np.array(objective.numbers, dtype=np.int64),
         np.array(objective.compiled_weights, dtype=np.float64),

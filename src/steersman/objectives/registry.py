@@ -37,21 +37,15 @@ class WeightedObjectives:
 
     @property
     def compiled_weights(self) -> tuple[float, ...]:
-        """Weights of `numbers`."""
         pairs = zip(self.objectives, self.weights, strict=True)
         return tuple(weight for objective, weight in pairs if objective.function is None)
 
     @property
     def has_own(self) -> bool:
-        """Whether some objective is a user's own."""
         return any(objective.function is not None for objective in self.objectives)
 
     def own_rewards(self, before: Floats, after: Floats) -> Floats:
-        """Return what a user's own objectives add to the rewards, [E], of actions between states, [E, 16].
-
-        Raises:
-            SteersmanError: an objective failed, or its rewards are not one finite number for every action.
-        """
+        """Return what a user's own objectives add to the rewards, [E], of actions between states, [E, 16]."""
         total = np.zeros(len(before))
         for objective, weight in zip(self.objectives, self.weights, strict=True):
             if objective.function is not None:
@@ -70,7 +64,6 @@ def _rewards(objective: Objective, before: Floats, after: Floats) -> Floats:
 
 
 OBJECTIVES = {objective.name: objective for objective in BUILT_IN}
-"""The built-in objectives by name."""
 REGISTRY: Registry[Objective] = Registry(
     "objective",
     "steersman.objectives",
@@ -90,11 +83,7 @@ def limit_of(text: str) -> float | None:
 
 
 def split_limit(spec: str) -> tuple[str, float | None]:
-    """Return the objective of a text, and the percentage of its last part `max-kind-loss=PERCENT`; None without one.
-
-    Raises:
-        UsageError: the percentage is not a number of at least 0.
-    """
+    """Return the objective of a text, and the percentage of its last part `max-kind-loss=PERCENT`; None without one."""
     objective, found, text = spec.rpartition(f",{LIMIT}=")
     if not found:
         return spec, None
@@ -104,11 +93,6 @@ def split_limit(spec: str) -> tuple[str, float | None]:
 
 
 def resolve(spec: str) -> WeightedObjectives:
-    """Return the objective or weighted sum of a text.
-
-    Raises:
-        UsageError: an objective is unknown or repeated, or a weight is not a number above 0.
-    """
     if split_limit(spec)[1] is not None:
         raise UsageError(f"objective {spec!r}: {LIMIT} is for evolution on workloads, which sees whole runs")
     if "=" not in spec:
@@ -125,11 +109,7 @@ def resolve(spec: str) -> WeightedObjectives:
 
 
 def check(objective: WeightedObjectives, workload: str, nodes: tuple[Node, ...], pods: tuple[Pod, ...] | None) -> None:
-    """Check that a workload has what the objectives need; pods of a live cluster are unknown (None).
-
-    Raises:
-        UsageError: names the objective, the workload and what it lacks.
-    """
+    """Check that a workload has what the objectives need; pods of a live cluster are unknown (None)."""
     for each in objective.objectives:
         lacks = ""
         if each.needs == "gpu" and not any(map(gpu_milli, nodes)):

@@ -20,11 +20,6 @@ TELEMETRY_OBJECTIVES = {
 
 
 def check(objective: WeightedObjectives, where: str) -> None:
-    """Check that every objective can be rewarded.
-
-    Raises:
-        UsageError: one cannot; the message names it, `where`, and those that can.
-    """
     for each in objective.objectives:
         if each.name not in TELEMETRY_OBJECTIVES:
             known = ", ".join(TELEMETRY_OBJECTIVES)

@@ -53,19 +53,12 @@ class RunTimeHistory(NamedTuple):
 
 
 def empty_history(groups: int) -> RunTimeHistory:
-    """Return the history of `groups` groups of which nothing has ended."""
     return RunTimeHistory(np.zeros((groups, BINS)), np.zeros(groups), np.full((groups, 2), np.nan), np.zeros(BINS))
 
 
 @kernel
 def note_run_time(history: RunTimeHistory, keys: Ints, seconds: float) -> None:
-    """Count a pod that ended after so many seconds, and update the estimate of its group.
-
-    Args:
-        history: it changes.
-        keys: [LEVELS] the pod's group at each level.
-        seconds: its run time.
-    """
+    """Count a pod that ended after so many seconds, and update the estimate of its group, [LEVELS] `keys`."""
     k = min(max(int(BINS_PER_OCTAVE * math.log2(max(seconds, 1.0))), 0), BINS - 1)
     for level in range(LEVELS):
         history.counts[keys[level], k] += 1.0

@@ -83,14 +83,8 @@ def first_group(
 ) -> int:
     """Return the row of `waiting` whose oldest pod goes next: by priority, score and age.
 
-    Args:
-        table: the groups.
-        waiting: those with waiting pods; their scores are written.
-        count: number of rows of `waiting` that count, at least 1.
-        kind: kind of score.
-        weights: of a learned order.
-        limits: [5] see AGEING...
-        now: seconds.
+    The first `count` rows count, at least 1; their scores are written. `weights` are those of a learned order, `limits`
+    [5] see AGEING...
     """
     best = 0
     for i in range(count):
@@ -112,14 +106,7 @@ def first_group(
 
 @kernel
 def estimate_groups(history: RunTimeHistory, keys: Ints, rows: Ints, out: Floats) -> None:
-    """Write estimates and spreads of groups.
-
-    Args:
-        history: run times of what ended.
-        keys: [M, LEVELS] rows of the history.
-        rows: [M] rows of `out`.
-        out: [K, 2] see `GroupTable.estimates`.
-    """
+    """Write estimates of M groups (`keys` [M, LEVELS]) to `rows` [M] of `out`, [K, 2] as `GroupTable.estimates`."""
     for i in range(keys.shape[0]):
         update_estimate(history, keys[i])
         k = keys[i, OWNER_REQUESTS]

@@ -20,14 +20,9 @@ import numpy.typing as npt
 from steersman.cluster.model import Pod, Requests
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError
-from steersman.orders.estimates import (
-    BINS,
-    BINS_PER_OCTAVE,
-    MEDIAN,
-    empty_history,
-)
+from steersman.orders.estimates import BINS, BINS_PER_OCTAVE, MEDIAN, empty_history
 from steersman.orders.group_scores import estimate_groups
-from steersman.orders.run_times import recurring_owner
+from steersman.orders.order import recurring_owner
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -75,13 +70,7 @@ class SavedRunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class HistoryCopy(NamedTuple):
-    """A history at some time.
-
-    Attributes:
-        groups: with their rows, the one that was not used for longest first.
-        counts: [K, BINS] pods that ended, by run time.
-        ratios: see `LiveHistory`.
-    """
+    """A history at some time: groups with their rows, least recently used first, counts [K, BINS], and ratios."""
 
     groups: list[tuple[RunTimeGroup, int]]
     counts: Floats
@@ -117,12 +106,10 @@ class LiveHistory:
         self.ratios: OrderedDict[RunTimeGroup, Floats] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of groups."""
         return len(self._rows)
 
     @property
     def ended(self) -> int:
-        """Return how many pods ended."""
         return round(float(self._arrays.ended[ALL_PODS]))
 
     def knows(self, namespace: str, owner: str) -> bool:
@@ -168,23 +155,15 @@ class LiveHistory:
         return self.ratios.get(group, np.zeros(BINS))
 
     def groups(self, requests: Requests, namespace: str, owner: str) -> tuple[RunTimeGroup, ...]:
-        """Return the group of pods at each level."""
         who = recurring_owner(owner) if self.knows(namespace, owner) else ""
         with_requests = RunTimeGroup(requests, None, None), RunTimeGroup(None, namespace, who)
         return EVERY_POD, *with_requests, RunTimeGroup(requests, namespace, who)
 
     def write_estimates(self, keys: Ints, rows: Ints, out: Floats) -> None:
-        """Write estimates of M groups of pods.
-
-        Args:
-            keys: [M, LEVELS] from `keys`.
-            rows: [M] rows of `out`.
-            out: [K, 2] columns MEDIAN and SPREAD of `estimates`.
-        """
+        """Write estimates of M groups (`keys` [M, LEVELS]) to `rows` [M] of `out`, [K, 2] columns MEDIAN and SPREAD."""
         estimate_groups(self._arrays, keys, rows, out)
 
     def estimate(self, pod: Pod) -> float:
-        """Return the estimated run time of a pod in seconds."""
         keys = np.array([self.keys(pod.requests, pod.namespace, pod.owner)], dtype=np.int64)
         self.write_estimates(keys, np.zeros(1, dtype=np.int64), self._buffer)
         return float(self._buffer[0, MEDIAN])
@@ -281,11 +260,6 @@ def write_run_times(file: Path, copy: HistoryCopy) -> None:
 
 
 def read_run_times(file: Path) -> LiveHistory:
-    """Return the history in a file.
-
-    Raises:
-        InputError: the file is missing, damaged, or no file of run times of this version.
-    """
     if file.exists() and not file.is_file():
         # A device or a pipe could be read without an end.
         raise InputError(file, "", "", "is not a regular file")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.namespace_use import NamespaceUse
+from steersman.cluster.arrays import CPU, MEMORY
+from steersman.cluster.gpu_units import mean_milli, requested_milli
+from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.cluster.pod_query import NamespaceUse
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.orders import queue, scores
-from steersman.orders.cluster_size import ClusterSize
 from steersman.orders.estimates import ALL, LEVELS, MEDIAN, SPREAD
 from steersman.orders.group_scores import (
     BY_AGE,
@@ -30,8 +32,61 @@ from steersman.orders.group_scores import (
 )
 from steersman.orders.live_history import NOTHING, LiveHistory
 from steersman.orders.live_reservation import EndingPods, LiveReservation
-from steersman.orders.order import Order
-from steersman.orders.run_times import recurring_owner
+from steersman.orders.order import Order, recurring_owner
+
+CPU_MILLI = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSize:
+    """What the nodes of a cluster have together, 0 GPUs where sizes are in CPUs; `means`: see `mean_milli`."""
+
+    gpus: float = 0.0
+    cpus: float = 0.0
+    memory: float = 0.0
+    means: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def capacity(self) -> float:
+        """Return the size of the cluster: GPUs, or CPUs where no node has a GPU."""
+        return self.gpus or max(self.cpus, 1e-3)
+
+    def of(self, requests: Requests) -> float:
+        """Return the size of a pod: the dominant share of the cluster that it requests, times the cluster's size."""
+        cpu = requests.cpu_milli / CPU_MILLI
+        memory = requests.memory_bytes / max(self.memory, 1.0) * self.capacity
+        if not self.gpus:
+            return max(cpu, memory)
+        gpu = requested_milli(requests, self.means) / GPU_MILLI
+        return max(gpu, cpu / max(self.cpus, 1e-3) * self.capacity, memory)
+
+    def dominant_share(self, pods: Mapping[Requests, int]) -> float:
+        """Return the largest share of the cluster's GPUs, CPUs or memory that pods request together, by number."""
+        gpu = sum(count * requested_milli(each, self.means) for each, count in pods.items()) / GPU_MILLI
+        cpu = sum(count * each.cpu_milli for each, count in pods.items()) / CPU_MILLI
+        memory = sum(count * each.memory_bytes for each, count in pods.items())
+        of_gpus = gpu / self.gpus if self.gpus else 0.0
+        return max(of_gpus, cpu / max(self.cpus, 1e-3), memory / max(self.memory, 1.0))
+
+
+def cluster_size(state: ClusterState, known: ClusterSize) -> ClusterSize:
+    """Return the size of a cluster, `known` if it has not changed."""
+    arrays = state.arrays
+    gpus = float(state.gpu_use_by_node()[1].sum()) / GPU_MILLI
+    cpus, memory = float(arrays.allocatable[:, CPU].sum()) / CPU_MILLI, float(arrays.allocatable[:, MEMORY].sum())
+    if (gpus, cpus, memory) == (known.gpus, known.cpus, known.memory):
+        return known
+    return ClusterSize(gpus, cpus, memory, mean_milli(node for node in state.nodes if node is not None))
+
+
+def free_share(state: ClusterState, size: ClusterSize) -> float:
+    """Return the free share of a cluster's GPUs, or of its CPUs where no node has a GPU."""
+    if size.gpus:
+        used = float(state.gpu_use_by_node()[0].sum()) / GPU_MILLI
+    else:
+        used = float((state.arrays.allocatable[:, CPU] - state.arrays.free[:, CPU]).sum()) / CPU_MILLI
+    return 1.0 - used / size.capacity
+
 
 Ints = npt.NDArray[np.int64]
 
@@ -91,17 +146,9 @@ def warm_up_order(order: Order) -> None:
 
 
 class LiveOrder:
-    """An order, with groups of equal pods.
+    """An order, which passes `check_live`, with groups of equal pods; the clock is monotonic, in seconds.
 
-    Args:
-        order: the order, which passes `check_live`.
-        history: run times of what ended.
-        clock: monotonic clock, seconds.
-
-    Attributes:
-        size: of the cluster, see `resize`.
-        free: returns the free share of the cluster, for learned orders.
-        use: what runs in each namespace, for the order `fair`.
+    `free` returns the free share of the cluster, for learned orders; `use` is for the order `fair`.
     """
 
     def __init__(self, order: Order, history: LiveHistory, clock: Callable[[], float] = time.monotonic) -> None:
@@ -192,7 +239,6 @@ class LiveOrder:
         return float(self._table.estimates[row, MEDIAN])
 
     def expected_seconds(self, pod: Pod) -> float:
-        """Return the estimated run time of any pod."""
         stated = self.order.run_times.known(pod)
         if not math.isnan(stated):
             return stated

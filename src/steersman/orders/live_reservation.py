@@ -17,13 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class EndingPods(NamedTuple):
-    """Pods that run and will end.
-
-    Attributes:
-        class_id, slot, devices: [P] class, node and devices.
-        started: [P] when they started, seconds.
-        expected: [P] when they end by their estimates, seconds.
-    """
+    """Pods that run and will end, [P] each; in seconds when they started, and when they are expected to end."""
 
     class_id: Ints
     slot: Ints
@@ -32,7 +26,6 @@ class EndingPods(NamedTuple):
     expected: Floats
 
     def on(self, slot: int) -> EndingPods:
-        """Return those on one node."""
         there = self.slot == slot
         return EndingPods(*(each[there] for each in self))
 
@@ -60,16 +53,9 @@ def takes_room_beside(
 
 
 class LiveReservation:
-    """A reservation of the node on which a pod can start first.
+    """A reservation of the node on which a pod, which fits nowhere now, can start first.
 
-    Args:
-        state: the cluster, on which the pod fits nowhere.
-        class_id: class of the pod.
-        running: the pods that will end.
-        now: seconds.
-
-    Attributes:
-        begins: when the pod can start, seconds; inf: nobody knows when.
+    `begins`: when it can, in seconds; inf: nobody knows when.
     """
 
     def __init__(self, state: ClusterState, class_id: int, running: EndingPods, now: float) -> None:

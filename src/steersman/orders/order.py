@@ -6,23 +6,95 @@ Higher priority always goes first.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod
+from steersman.core.errors import UsageError
 from steersman.orders import queue, scores
-from steersman.orders.run_times import AUTO, RunTimes
+
+Source = Literal["auto", "stated", "history", "oracle", "none"]
+
+SOURCES: tuple[Source, ...] = ("auto", "stated", "history", "oracle", "none")
+UNKNOWN_SECONDS = 3600.0
+"""Estimate of every pod that has none, where the history must not be used."""
+NORMAL_90 = 1.6448536269514722
+"""90 % of normal draws are within so many standard deviations."""
+ERROR_SEED = 9_001
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Where estimates of run times come from.
+
+    Attributes:
+        source: `auto`: as stated, else from the history; `stated`: as stated, else an hour; `history`: from what ended
+            before alone; `oracle`: the truth, which no scheduler knows; `none`: an hour for every pod.
+        error: factor within which 90 % of the oracle's estimates are (log-normal); 1: the truth.
+    """
+
+    source: Source = "auto"
+    error: float = 1.0
+
+    @property
+    def uses_history(self) -> bool:
+        """Return whether estimates are learned from what ends."""
+        return self.source in ("auto", "history")
+
+    def stated(self, pods: Sequence[Pod], durations: Floats, seed: int) -> Floats:
+        """Return [A] estimates that are known at the arrival in seconds, NaN: from the history.
+
+        `durations` [A] are true run times, inf: to the end. Only `oracle` reads them, and the seed of its errors.
+        """
+        if self.source == "oracle":
+            random = np.random.default_rng((ERROR_SEED, seed))
+            spread = math.log(self.error) / NORMAL_90
+            return np.asarray(durations * np.exp(spread * random.standard_normal(len(pods))))
+        return np.array([self.known(pod) for pod in pods], dtype=np.float64)
+
+    def known(self, pod: Pod) -> float:
+        """Return the estimate that is known at the arrival in seconds, NaN: from the history; not of `oracle`."""
+        if self.source == "history":
+            return math.nan
+        if self.source == "none":
+            return UNKNOWN_SECONDS
+        if pod.estimated_seconds is not None:
+            return pod.estimated_seconds
+        return math.nan if self.source == "auto" else UNKNOWN_SECONDS
+
+
+AUTO = RunTimes()
+_NUMBER_OF_RUN = re.compile(r"-\d{8,}\Z", re.ASCII)
+
+
+def recurring_owner(owner: str) -> str:
+    """Return by whom run times are told apart: `Job/backup-29384720` and later runs of the CronJob are `Job/backup`.
+
+    A CronJob numbers its Jobs by minutes, Argo's CronWorkflow by seconds since 1970, and people by days.
+    """
+    return _NUMBER_OF_RUN.sub("", owner)
+
+
+def parse_run_times(text: str) -> RunTimes:
+    """Return the source of a text such as `history`, `oracle` or `oracle:3`. Raises UsageError."""
+    name, _, error = text.partition(":")
+    if name not in SOURCES or (error and name != "oracle"):
+        raise UsageError(f"estimates {text!r} are unknown; expected {', '.join(SOURCES)} or oracle:FACTOR")
+    if not error:
+        return RunTimes(name)
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,3})?", error, re.ASCII) or float(error) < 1:
+        raise UsageError(f"estimates {text!r}: the factor {error!r} must be a number of at least 1")
+    return RunTimes(name, float(error))
+
 
 Floats = npt.NDArray[np.float64]
 
-OVERTAKING = {
-    "any": queue.ANYBODY,
-    "none": queue.NO_ONE,
-    "easy": queue.EASY,
-}
+OVERTAKING = {"any": queue.ANYBODY, "none": queue.NO_ONE, "easy": queue.EASY}
 """Who may overtake a pod that fits nowhere: every pod that fits; nobody; whoever does not delay its reservation."""
 
 
@@ -54,7 +126,6 @@ class Order:
 
     @property
     def learns_run_times(self) -> bool:
-        """Return whether run times of what ended matter to it."""
         return self.uses_estimates and self.run_times.uses_history
 
     @property
@@ -75,12 +146,9 @@ class Order:
         return type(self).given is Order.given and self.score in (scores.GIVEN, scores.EXTERNAL)
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
-        """Return [A] the scores that are known at the arrival; those of age unless overridden.
+        """Return [A] the scores that are known at the arrival (`time`, seconds); those of age unless overridden.
 
-        Args:
-            time: [A] arrival, seconds.
-            size: [A] requested GPUs, or CPUs where no pod requests a GPU.
-            pods: [A] the pods.
+        `size`: [A] requested GPUs, or CPUs where no pod requests a GPU.
         """
         return time
 
@@ -91,7 +159,6 @@ class _Smallest(Order):
     __slots__ = ()
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
-        """Return the sizes, see `Order`."""
         return size
 
 
@@ -101,7 +168,6 @@ class _Largest(Order):
     __slots__ = ()
 
     def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
-        """Return the sizes with the other sign, see `Order`."""
         return -size
 
 

@@ -167,15 +167,10 @@ def delay_of(q: QueueArrays, a: int, now: float, free: float, running: int) -> f
 
 @inlined_kernel
 def score(q: QueueArrays, a: int, now: float, free: float, waiting: int, delay: float) -> float:
-    """Return the score of a waiting pod; -inf once it has waited for longer than the limit of ageing.
+    """Return the score of waiting pod `a`; -inf once it has waited for longer than the limit of ageing.
 
-    Args:
-        q: the queue.
-        a: the pod.
-        now: seconds.
-        free: free share of the cluster.
-        waiting: pods that wait.
-        delay: seconds until as much as the pod requests is expected to be free, see `delay_of`.
+    `free`: share of the cluster; `waiting`: pods that wait; `delay`: seconds until as much as the pod requests is
+    expected to be free, see `delay_of`.
     """
     if now - q.time[a] > q.limits[AGEING]:
         return -math.inf

@@ -12,14 +12,130 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
+from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, UsageError, unknown_name
 from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import queue, scores
-from steersman.orders.order import AGE, BUILT_IN, OVERTAKING, Order
-from steersman.orders.order_file import MAX_HIDDEN, SUFFIX, PolicyOrder, open_order, read_policy_order
-from steersman.orders.run_times import AUTO, SOURCES, parse_run_times
+from steersman.orders.order import AGE, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, parse_run_times
+from steersman.orders.scores import LEARNED, learned_size
+
+# Order files (safetensors): the weights of a learned order, and a card of how it was made. Nothing in such a file is
+# executed when it is read.
+
+SCHEMA = 2
+CARD = "steersman-order"
+POLICY_CARD = "steersman"
+"""Key of the model card of a policy file, which may have an order."""
+WEIGHTS = "order"
+SUFFIX = ".safetensors"
+MAX_HIDDEN = 1000
+
+
+class OrderCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The card of an order file.
+
+    Attributes:
+        schema: version of this layout.
+        name: the order's name in results.
+        overtaking: who may overtake a pod that fits nowhere, a key of `OVERTAKING`.
+        estimates: where estimates of run times come from, as in `NAME@ESTIMATES`.
+        ageing: seconds after which a pod goes before all others of its priority; None: never.
+        hidden: units on top of the linear score.
+        objective: what it was trained for.
+        training: what it was trained on.
+        settings: options of the search.
+        gain: in validation, the mean logarithm of the reference's cost over its own.
+        reference: the order that it was compared with.
+        made_by: version of steersman.
+    """
+
+    schema: int = SCHEMA
+    name: str
+    overtaking: str
+    estimates: str
+    ageing: float | None = None
+    hidden: int = 0
+    objective: str = ""
+    training: tuple[str, ...] = ()
+    settings: dict[str, bool | int | float | str] = {}
+    gain: float = 0.0
+    reference: str = ""
+    made_by: str = ""
+
+
+class PolicyOrder(msgspec.Struct, frozen=True):
+    """The order in the card of a policy file, such as `learned:easy` ("": none), and weights of a learned one."""
+
+    order: str = ""
+    order_weights: tuple[float, ...] = ()
+
+
+def read_policy_order(file: Path) -> PolicyOrder | None:
+    """Return the order in a policy file; None: it is not a policy file, or cannot be read."""
+    try:
+        with safe_open(str(file), framework="numpy") as opened:
+            card = (opened.metadata() or {}).get(POLICY_CARD)
+        return None if card is None else msgspec.json.decode(card, type=PolicyOrder)
+    except (OSError, SafetensorError):
+        return None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InputError(file, "", "", f"is not a policy file of this version of steersman: {error}") from None
+
+
+def write_order(file: Path, card: OrderCard, weights: tuple[float, ...]) -> None:
+    """Write an order file. Raises InputError: it cannot be written."""
+    tensors = {WEIGHTS: np.array(weights, dtype=np.float64)}
+    with replacing(file) as staged:
+        staged.write_bytes(save(tensors, {CARD: msgspec.json.encode(card, order="sorted").decode()}))
+
+
+def open_order(file: Path) -> tuple[OrderCard, Order]:
+    try:
+        with safe_open(str(file), framework="numpy") as opened:
+            card = (opened.metadata() or {}).get(CARD)
+            if card is None:
+                raise InputError(file, "", "", "is not an order file")
+            decoded = msgspec.json.decode(card, type=OrderCard)
+            weights = np.asarray(opened.get_tensor(WEIGHTS), dtype=np.float64)
+    except (OSError, SafetensorError) as error:
+        reason = "no such file" if not file.exists() else f"cannot be read: {error}"
+        raise InputError(file, "", "", reason) from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InputError(file, "", "", f"is no order file of this version of steersman: {error}") from None
+    return decoded, _order(file, decoded, weights)
+
+
+def _order(file: Path, card: OrderCard, weights: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Order:
+    if card.schema != SCHEMA:
+        raise InputError(file, "", "schema", f"{card.schema} is of another version of steersman; expected {SCHEMA}")
+    if card.overtaking not in OVERTAKING:
+        raise InputError(file, "", "overtaking", f"{card.overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
+    if not 0 <= card.hidden <= MAX_HIDDEN:
+        raise InputError(file, "", "hidden", f"{card.hidden} must be at least 0 and at most {MAX_HIDDEN}")
+    if weights.shape != (count := learned_size(card.hidden),):
+        raise InputError(file, "", WEIGHTS, f"has shape {list(weights.shape)}; expected [{count}] for its hidden units")
+    if not np.isfinite(weights).all():
+        raise InputError(file, "", WEIGHTS, "has a weight that is not a finite number")
+    if card.ageing is not None and not card.ageing > 0:
+        raise InputError(file, "", "ageing", f"{card.ageing:g} must be above 0 seconds")
+    try:
+        run_times = parse_run_times(card.estimates)
+    except UsageError as error:
+        raise InputError(file, "", "estimates", str(error)) from None
+    return Order(
+        card.name,
+        LEARNED,
+        OVERTAKING[card.overtaking],
+        tuple(weights.tolist()),
+        math.inf if card.ageing is None else card.ageing,
+        run_times,
+    )
+
 
 AGEING = "ageing:"
 LEARNED_NAME = "learned"
@@ -31,10 +147,6 @@ def find_order(spec: str) -> Order:
     """Return the order of a text `NAME` or `FILE` with `:OVERTAKING`, `@ESTIMATES` and `@ageing:TIME`, or some of them.
 
     Its name is accepted here again and gives an equal order.
-
-    Raises:
-        UsageError: there is no such order; the message lists the known ones.
-        InputError: the file is no order file.
     """
     text = _read(spec)
     if text.name.endswith(SUFFIX):
@@ -61,11 +173,7 @@ def file_of(spec: str) -> Path | None:
 
 
 def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
-    """Return the order in the card of a policy file; None: it has none.
-
-    Raises:
-        InputError: the text or the weights are not those of an order.
-    """
+    """Return the order in the card of a policy file; None: it has none."""
     if not stored.order:
         if stored.order_weights:
             raise InputError(str(file), "card", "order_weights", "belong to an order, but the card has none")
@@ -114,7 +222,6 @@ class _Text(NamedTuple):
     ageing: str = ""
 
     def __str__(self) -> str:
-        """Return the text."""
         signs = ("", ":", "@", f"@{AGEING}")
         return "".join(sign + part for sign, part in zip(signs, self, strict=True) if part)
 
@@ -141,12 +248,7 @@ def _read(spec: str) -> _Text:
 
 
 def _of_file(spec: str, text: _Text) -> Order:
-    """Return the order of an order file or of a policy file, changed as the text states.
-
-    Raises:
-        UsageError: its order and what is stated exclude each other.
-        InputError: it is neither.
-    """
+    """Return the order of an order file or of a policy file, changed as the text states."""
     file = Path(text.name)
     stored = read_policy_order(file)
     order = open_order(file)[1] if stored is None else from_policy_order(file, stored)

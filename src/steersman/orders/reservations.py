@@ -56,15 +56,7 @@ class ReservationArrays(NamedTuple):
 
 
 class RunningArrivals(NamedTuple):
-    """Pods that run: the first `count` of `heap`, with what the event loop knows of each arrival.
-
-    Attributes:
-        heap: [A] arrivals.
-        class_id: [A] class.
-        slot: [A] node.
-        devices: [A] devices.
-        started: [A] when it was bound.
-    """
+    """Pods that run: the first `count` of `heap`, with what the event loop knows of each arrival; [A] each."""
 
     heap: Ints
     class_id: Ints
@@ -74,12 +66,7 @@ class RunningArrivals(NamedTuple):
 
 
 def no_reservations(arrivals: int, nodes: NodeArrays) -> ReservationArrays:
-    """Return the arrays of a run in which reservations may be made, if `arrivals` is not 0.
-
-    Args:
-        arrivals: A.
-        nodes: the nodes.
-    """
+    """Return the arrays of a run in which reservations may be made, if `arrivals` is not 0."""
     count = len(nodes.free) if arrivals else 0
     return ReservationArrays(
         state=np.zeros(4, dtype=np.int64),
@@ -190,17 +177,10 @@ def foresee(
     freed: Floats,
     now: float,
 ) -> None:
-    """Write when running pods are expected to end, and what will be free by then.
+    """Write when the `count` (R) running pods are expected to end to `res.ends`, and what will be free by then.
 
-    Args:
-        res: `ends` is changed.
-        running: the pods that run and will end.
-        count: their number, R.
-        size: [A] what each pod requests.
-        free: what is free now, in the same unit.
-        ends: [A] output, the first R: expected ends, ascending.
-        freed: [A] output, the first R: what is free after each of them.
-        now: seconds.
+    `size` [A] is what each pod requests, and `free` what is free now, in one unit. The first R of `ends` [A] and of
+    `freed` [A] are the expected ends, ascending, and what is free after each of them.
     """
     heap_ends(res, running, count, now)
     for i in range(count):
@@ -220,17 +200,9 @@ def reserve(
     members: int,
     now: float,
 ) -> None:
-    """Make a reservation for `members` pods of a class, none of which may fit now if it is one.
+    """Make a reservation for `members` pods of class `c`, none of which may fit now if it is one.
 
-    Args:
-        nodes: as they are; they are changed and changed back.
-        classes: the classes.
-        running: the pods that run and will end.
-        count: their number.
-        res: output.
-        c: the class.
-        members: number of pods.
-        now: seconds.
+    `count` pods run and will end. `nodes` are changed and changed back; the reservation is written to `res`.
     """
     missed = res.state[MADE]
     cancel(res)

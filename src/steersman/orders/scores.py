@@ -35,7 +35,6 @@ UNIT_SIZE = len(INPUTS) + 2
 
 
 def learned_size(hidden: int) -> int:
-    """Return the number of weights of a learned order with so many hidden units."""
     return len(LINEAR) + hidden * UNIT_SIZE
 
 

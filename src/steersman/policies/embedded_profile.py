@@ -22,18 +22,11 @@ from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType
 from steersman.core.errors import InputError
 from steersman.policies.features import View
 from steersman.policies.gpu_state.arrays import GPU_VIEW
-from steersman.policies.gpu_state.leftovers import (
-    GROUPS,
-    SEQUENCES,
-    TABLES,
-    LeftoverArrays,
-    demand_by_type,
-    leftover_arrays,
-)
+from steersman.policies.gpu_state.leftovers import SEQUENCES, LeftoverArrays, leftover_arrays
 from steersman.workloads.profile import ProfileArrays, TypicalPod, accepted_types, profile_arrays, typical_pods
 from steersman.workloads.workload import Workload
 
-VERSION = 2
+VERSION = 3
 PROFILE, LEFTOVERS = "mix.", "outlook."
 """Prefixes of the names of tensors, from before these were called profile and leftovers; the name of a field of
 `ProfileArrays` or `LeftoverArrays` follows."""
@@ -100,13 +93,6 @@ class EmbeddedProfile:
         # Contiguous, as all arrays of kernels: another layout would be compiled separately.
         return self.profile._replace(accepts=np.ascontiguousarray(self.profile.accepts[:, self._columns(types)]))
 
-    def leftovers_for(self, types: Sequence[GpuType]) -> LeftoverArrays:
-        """Return the leftover tables, which must exist, for a cluster that numbers GPU types like this."""
-        assert self.leftovers is not None
-        if self.card.resources:
-            return self.leftovers._replace(model=demand_by_type(self.pods, self.profile_for(types)))
-        return self.leftovers._replace(model=np.ascontiguousarray(self.leftovers.model[self._columns(types)]))
-
     def warnings(self, policy: str, types: Sequence[GpuType]) -> tuple[str, ...]:
         """Return a warning if the profile does not know some of a cluster's GPU models."""
         unknown = sorted({each.model for each in types} - {"", *self.card.models})
@@ -133,7 +119,7 @@ def embed_profile(workload: Workload, view: str) -> tuple[ProfileCard, Arrays]:
     arrays: Arrays = {f"{PROFILE}{name}": array for name, array in profile._asdict().items()}
     arrays[f"{PROFILE}accepts"] = profile.accepts.astype(np.uint8)
     if view == GPU_VIEW:
-        arrays |= {f"{LEFTOVERS}{name}": array for name, array in leftover_arrays(pods, profile)._asdict().items()}
+        arrays |= {f"{LEFTOVERS}{name}": array for name, array in leftover_arrays(pods)._asdict().items()}
     return ProfileCard(VERSION, workload.name, len(pods), models, named_gpus if any(named_gpus) else ()), arrays
 
 
@@ -168,7 +154,7 @@ def open_prepared(file: str, card: ProfileCard | None, view: View, profile_tenso
         raise InputError(file, "card", "mix.resources", problem)
     reader = _Reader(file, card, profile_tensors)
     profile = reader.profile()
-    leftovers = reader.leftovers(len(profile.milli)) if view.name == GPU_VIEW else None
+    leftovers = reader.leftovers() if view.name == GPU_VIEW else None
     for name in sorted(profile_tensors.keys() - reader.read):
         raise InputError(file, "tensor", name, f"is not one that the view {view.name!r} sees")
     digest = hashlib.sha256(repr(card).encode())
@@ -203,15 +189,11 @@ class _Reader:
             share=self._real("mix.share", (pods,)),
         )
 
-    def leftovers(self, milli: int) -> LeftoverArrays:
-        pods, models, amounts = self.card.typical_pods, len(self.card.models), GPU_MILLI + 1
+    def leftovers(self) -> LeftoverArrays:
+        pods = self.card.typical_pods
         return LeftoverArrays(
-            tables=self._real("outlook.tables", (len(TABLES), amounts)),
-            counts=self._whole("outlook.counts", (milli, amounts), 0, GPU_MILLI),
-            group=self._whole("outlook.group", (pods,), 0, len(GROUPS) - 1),
-            pods_per_cpu=self._real("outlook.pods_per_cpu", (pods,)),
+            planned=self._real("outlook.planned", (GPU_MILLI + 1,)),
             sequences=self._whole("outlook.sequences", (SEQUENCES, -1 if pods else 0), 0, max(0, pods - 1)),
-            model=self._real("outlook.model", (models + 1, 2)),
             ratios=self._real("outlook.ratios", (2,)),
             smallest=self._whole("outlook.smallest", (1,), 0, GPU_MILLI),
         )

@@ -152,70 +152,25 @@ CLUSTER = View(
 # State of a node as `policies.gpu_state.gpu_features` computes it, in the same order.
 _STATE = (
     Feature("fragmented", "GPU", 0, 64, "Idle GPU that typical pods cannot use, weighted by the pods' shares."),
-    Feature("lack_both", "GPU", 0, 64, "Fragmented GPU for pods that lack both CPU and GPU on the node."),
-    Feature("lack_gpu", "GPU", 0, 64, "Fragmented GPU for pods that lack GPU on one device, but not CPU."),
-    Feature("lack_cpu", "GPU", 0, 64, "Fragmented GPU for pods that lack CPU, but not GPU."),
-    Feature("cpu_pod_lacks", "GPU", 0, 64, "Fragmented GPU for pods without GPU that lack CPU."),
-    Feature("no_access", "GPU", 0, 64, "Fragmented GPU for pods that do not accept the node's GPU model."),
     Feature("idle", "GPU", 0, 64, "Idle GPU of all devices."),
     Feature("whole_devices", "devices", 0, 64, "Unused devices."),
     Feature("part_devices", "devices", 0, 64, "Partly used devices."),
     Feature("part_idle", "GPU", 0, 64, "Idle GPU of partly used devices."),
-    Feature("all_whole", "flag", 0, 1, "All devices are unused."),
     Feature("untouched", "flag", 0, 1, "All devices and the CPU are unused."),
     Feature("cpu_left", "CPU for a GPU", -1, 1024, "Free CPU."),
     Feature("cpu_short", "CPU for a GPU", 0, 1024, "CPU that typical pods need for the idle GPU, beyond the free CPU."),
     Feature("cpu_spare", "CPU for a GPU", 0, 1024, "Free CPU beyond what typical pods need for the idle GPU."),
-    *(
-        Feature(f"fit_{group}", "share of the profile", 0, 1, f"Typical pods that fit: {description}.")
-        for group, description in (
-            ("cpu", "without GPU"),
-            ("small_share", "below half a device"),
-            ("large_share", "from half a device"),
-            ("one_gpu", "one device"),
-            ("several_gpus", "several devices"),
-        )
-    ),
-    Feature("usable_cpu", "pods by share", 0, 8, "Pods without GPU that the free CPU can take, up to 8 each."),
-    *(
-        Feature(f"usable_{group}", "GPU by share", 0, 64, f"Idle GPU usable by typical pods: {description}.")
-        for group, description in (
-            ("small_share", "pods below half a device"),
-            ("large_share", "from half a device"),
-            ("one_gpu", "one device"),
-            ("several_gpus", "several devices"),
-        )
-    ),
     Feature("least_waste", "GPU", 0, 64, "Idle GPU beside the largest typical pod that fits, summed."),
     Feature("dead", "GPU", 0, 64, "Idle GPU of devices on which no typical pod fits."),
-    Feature("insisted", "GPU by share", 0, 64, "Idle GPU times the share of demand that requires its model."),
-    Feature("accepted", "GPU by share", 0, 64, "Idle GPU times the share of demand that accepts its model."),
     Feature("left_squares", "GPU²", 0, 64, "Squared idle GPU of each device, summed."),
-    Feature("idle_squared", "5 GPU²", 0, 1024, "idle²."),
-    Feature("whole_squared", "5 devices²", 0, 1024, "whole_devices²."),
-    Feature("cpu_squared", "5 (CPU for a GPU)²", 0, 1 << 20, "cpu_left²."),
-    Feature("idle_cpu", "5 GPU times CPU for a GPU", -64, 1 << 16, "idle times cpu_left."),
-    Feature("whole_cpu", "5 devices times CPU for a GPU", -64, 1 << 16, "whole_devices times cpu_left."),
-    Feature("short_squared", "(CPU for a GPU)²", 0, 1 << 20, "cpu_short²."),
-    Feature("spare_squared", "(CPU for a GPU)²", 0, 1 << 20, "cpu_spare²."),
-    Feature("part_cpu", "GPU times CPU for a GPU", -64, 1 << 16, "part_idle times cpu_left."),
-    Feature("part_root", "√GPU", 0, 8, "√part_idle."),
-    Feature("lost_knapsack", "GPU", 0, 64, "Idle GPU left by the best combination of typical shares."),
-    Feature("lost_to_shares", "GPU", 0, 64, "Idle GPU left if typical shares arrive at random."),
-    Feature("lost_at_random", "GPU", 0, 64, "Idle GPU left if shares and one-GPU pods arrive at random."),
-    Feature("lost_closed", "GPU by share", 0, 64, "Idle GPU times the share of pods too large for its device."),
     Feature("lost_planned", "GPU", -64, 64, "Expected final loss of the devices (policies.gpu_state.planning)."),
-    Feature("midway_idle", "GPU", 0, 64, "Idle GPU after 8 typical pods of fixed sequences on this node alone."),
-    Feature("filled_idle", "GPU", 0, 64, "Idle GPU after 24 pods of these sequences."),
-    Feature("filled_cpu", "CPU for a GPU", -1, 1024, "Free CPU after 24 pods of these sequences."),
-    Feature("gpu_midway_idle", "GPU", 0, 64, "midway_idle with sequences of GPU pods."),
-    Feature("gpu_filled_idle", "GPU", 0, 64, "filled_idle with sequences of GPU pods."),
-    Feature("gpu_filled_cpu", "CPU for a GPU", -1, 1024, "filled_cpu with sequences of GPU pods."),
+    Feature("filled_idle", "GPU", 0, 64, "Idle GPU after sequences of 24 typical pods on this node alone."),
+    Feature("gpu_filled_idle", "GPU", 0, 64, "The same after sequences of typical pods that request GPUs."),
 )
 
 GPU = View(
     name="gpu",
-    version=2,
+    version=3,
     node=(
         *(replace(feature, name=f"{feature.name}_after") for feature in _STATE),
         *(

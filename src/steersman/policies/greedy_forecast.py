@@ -7,13 +7,16 @@ growth by the placement, in GPUs: a linear policy with the constant weights belo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.policy_file import Card
-from steersman.policies.gpu_state.arrays import WEIGHTS
+from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
+from steersman.policies.node_scores.local_scores import BEST_FIT
 from steersman.version import __version__
 
 NAME = "greedy-forecast"
@@ -42,6 +45,21 @@ def forecast_policy(name: str = NAME) -> LinearPolicy:
     # Minus: the score is highest where the loss grows least. The columns are those of `GPU.node`.
     weights[:, : len(GPU.node)] = -forecast_weights()
     return LinearPolicy(name, weights)
+
+
+def blend(fgd: float, best_fit: float) -> LinearPolicy:
+    """Return `greedy-forecast` with a weight of FGD's score and of best fit's, in GPUs for a point.
+
+    A forecast alone is equal for many nodes where sequences of typical pods fill them alike.
+    """
+    added = [f"{weight:g} {rule}" for weight, rule in ((fgd, "fgd"), (best_fit, "best-fit")) if weight]
+    policy = forecast_policy(f"{NAME} with {' and '.join(added)}" if added else NAME)
+    policy.weights[:, -1] = fgd
+    if not best_fit:
+        return policy
+    rules = np.zeros((POD_KINDS, RULE_COUNT))
+    rules[:, BEST_FIT] = best_fit
+    return replace(policy, rules=rules)
 
 
 def forecast_card(name: str = NAME) -> Card:

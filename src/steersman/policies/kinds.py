@@ -15,7 +15,6 @@ from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_metrics.rules import METRIC_RULES
 from steersman.policies.node_scores import local_scores
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
-from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.telemetry import TelemetryPolicy
 
 
@@ -38,11 +37,6 @@ def kube_scheduler(policy: Policy) -> KubeSchedulerPolicy | None:
 def stock_tuned(policy: Policy) -> StockTunedPolicy | None:
     """Return the policy if a search has to find its configuration, else None."""
     return policy if isinstance(policy, StockTunedPolicy) else None
-
-
-def kind_limit(policy: Policy) -> KindLimit | None:
-    """Return what any kind of pod may lose under the chosen member of a portfolio; None: nothing limits the choice."""
-    return policy.limit if isinstance(policy, PortfolioPolicy) else None
 
 
 def observing_policy(policy: Policy) -> NetworkPolicy | None:

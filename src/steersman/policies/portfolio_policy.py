@@ -40,6 +40,7 @@ class PortfolioPolicy(Policy):
         members: the policies under their own names, learned ones first, `kube-default` last.
         digest: digest of the members.
         limit: what any kind of pod may lose; None: the choice is free.
+        is_fitted: whether weights that are fitted to the cluster take the member's place where they are clearly better.
     """
 
     name: str
@@ -47,6 +48,7 @@ class PortfolioPolicy(Policy):
     digest: str = ""
     order: Order = AGE
     limit: KindLimit | None = None
+    is_fitted: bool = False
 
     is_learned: ClassVar[bool] = True
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,12 +14,11 @@ from steersman.core.extensions import Registry, attribute_errors, import_object
 from steersman.objectives.registry import LIMIT, limit_of
 from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
-from steersman.policies import greedy_forecast, most_even, rule_choice
+from steersman.policies import greedy_forecast, most_even, portfolios
 from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.kube_configuration import configured_policy, is_configuration, split_minor
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
-from steersman.policies.formulas.formula import FORMULA_SUFFIX, is_formula
-from steersman.policies.formulas.policy import open_formula
+from steersman.policies.formula import FORMULA_SUFFIX, is_formula, open_formula
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.node_scores.kube_minors import rules_of
@@ -31,9 +29,8 @@ from steersman.policies.schemes import SCHEMES, open_url
 from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
-PACKAGED_POLICY = "steersman"
-"""Name of the policy file in the package."""
-PORTFOLIO_NAMES = (PACKAGED_POLICY, rule_choice.NAME)
+PACKAGED_POLICY = portfolios.STEERSMAN
+PORTFOLIO_NAMES = (PACKAGED_POLICY, portfolios.RULES)
 """Built-in policies of which short simulations choose a member."""
 FILE_NAMES = (*PORTFOLIO_NAMES, greedy_forecast.NAME)
 """Built-in policies that can be prepared as a policy file."""
@@ -44,8 +41,8 @@ def _open_file(spec: str) -> Policy:
         return open_policy(file, policy_label(spec))
 
 
-def _rules() -> Policy:
-    return open_portfolio(rule_choice.NAME, rule_choice.NAME, rule_choice.rules_card(), rule_choice.rules_tensors())
+def _portfolio(name: str) -> Policy:
+    return open_portfolio(name, name, portfolios.portfolio_card(name), portfolios.portfolio_tensors(name))
 
 
 BUILT_IN: dict[str, Callable[[], Policy]] = {
@@ -55,8 +52,7 @@ BUILT_IN: dict[str, Callable[[], Policy]] = {
     most_even.NAME: most_even.MostEvenPolicy,
     KUBE_DEFAULT: KubeSchedulerPolicy,
     STOCK_TUNED: StockTunedPolicy,
-    rule_choice.NAME: _rules,
-    PACKAGED_POLICY: partial(_open_file, PACKAGED_POLICY),
+    **{name: partial(_portfolio, name) for name in reversed(PORTFOLIO_NAMES)},
 }
 """Factories of the built-in policies by name."""
 TELEMETRY_POLICIES: dict[str, Callable[[], Policy]] = {
@@ -254,20 +250,17 @@ def policy_label(spec: str) -> str:
 
 @contextmanager
 def policy_path(spec: str) -> Iterator[Path]:
-    """Provide the file of a policy: a path, the packaged file, or a temporary file of another of `FILE_NAMES`.
+    """Provide the file of a policy: a path, or a temporary file of one of `FILE_NAMES`.
 
     Raises:
         UsageError: it is a name or a weighted sum, and so has no file.
     """
     spec, _ = split_limit(spec)
-    if spec == PACKAGED_POLICY:
-        with resources.as_file(resources.files("steersman.data") / f"{PACKAGED_POLICY}{SUFFIX}") as file:
-            yield file
-    elif spec in FILE_NAMES:
+    if spec in FILE_NAMES:
         with TemporaryDirectory(prefix="steersman-") as folder:
             file = Path(folder) / f"{spec}{SUFFIX}"
-            if spec == rule_choice.NAME:
-                write_policy(file, rule_choice.rules_card(), rule_choice.rules_tensors())
+            if spec in PORTFOLIO_NAMES:
+                write_policy(file, portfolios.portfolio_card(spec), portfolios.portfolio_tensors(spec))
             else:
                 write_policy(file, greedy_forecast.forecast_card(), greedy_forecast.forecast_policy().tensors())
             yield file

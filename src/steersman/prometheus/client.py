@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import aiohttp
@@ -20,11 +19,7 @@ PATH = "/api/v1/query"
 
 
 class PrometheusError(SteersmanError):
-    """Prometheus cannot be queried, or its response makes no sense.
-
-    Attributes:
-        reached: whether there was a response at all.
-    """
+    """Prometheus cannot be queried, or its response makes no sense."""
 
     def __init__(self, message: str, *, reached: bool) -> None:
         self.reached = reached
@@ -63,15 +58,6 @@ class _Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PrometheusClient:
-    """Connection to one Prometheus; an asynchronous context manager.
-
-    Args:
-        server: address and limits.
-
-    Raises:
-        InputError: the file of certificates cannot be used.
-    """
-
     def __init__(self, server: ServerConfig) -> None:
         self.server = server
         self._url = server.url.rstrip("/") + PATH
@@ -81,7 +67,6 @@ class PrometheusClient:
         self._vectors = msgspec.json.Decoder(list[_Element])
 
     async def __aenter__(self) -> Self:
-        """Open the connections."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._tls),
             headers={"User-Agent": f"steersman/{__version__}", "Accept": "application/json"},
@@ -89,20 +74,13 @@ class PrometheusClient:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the connections."""
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def ask(self, query: str) -> list[Series]:
-        """Return the instant vector of a query. Values may be NaN or infinite.
-
-        Raises:
-            PrometheusError: there was no response in time, it is an error, or no vector.
-        """
+        """Return the instant vector of a query. Values may be NaN or infinite."""
         status, body = await self._body(query)
         try:
             answer = self._answers.decode(body)
@@ -124,7 +102,6 @@ class PrometheusClient:
             raise NotPrometheusError(self._url, status) from None
 
     async def _body(self, query: str) -> tuple[int, bytes]:
-        """Return status and body of the response."""
         assert self._session is not None, "the client is used as a context manager"
         limit, body = self.server.max_body_bytes, bytearray()
         try:

@@ -1,18 +1,103 @@
-"""Query Prometheus periodically in the background, so that no decision waits for it."""
+"""Query Prometheus periodically in the background, so that no decision waits for it; metrics of that on `/metrics`.
+
+The node of a series is found by its name, an address, or a host name with or without its domain.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import structlog
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
+from steersman.cluster.model import Node
+from steersman.cluster.node_labels import HOSTNAME
 from steersman.prometheus.client import PrometheusClient, PrometheusError, Series
-from steersman.prometheus.configuration import LATENCY_FEATURE, Configuration
-from steersman.prometheus.node_names import Addresses, NodeNames
+from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration, NodeMapping
 from steersman.prometheus.store import MetricSample, MetricStore
+
+Addresses = Mapping[str, tuple[str, ...]]
+"""By name of a node what else it is called: its addresses and its host name."""
+
+
+def addresses_of(nodes: Iterable[Node | None]) -> Addresses:
+    """Return what nodes are called: `status.addresses` and the label of their host names."""
+    return {node.name: (*node.addresses, node.labels.get(HOSTNAME, node.name)) for node in nodes if node is not None}
+
+
+class NodeNames:
+    """Finds nodes by what labels of series call them.
+
+    A name that two nodes share finds neither of them.
+    """
+
+    def __init__(self, mapping: NodeMapping, addresses: Addresses) -> None:
+        self._pattern, self._names = re.compile(mapping.pattern), mapping.names
+        self._nodes = frozenset(addresses)
+        self._full = _unique((_normalized(name), node) for node, names in addresses.items() for name in (node, *names))
+        self._short = _unique(
+            (short, node)
+            for node, names in addresses.items()
+            for name in (node, *names)
+            if (short := _host(_normalized(name)))
+        )
+
+    def find(self, text: str) -> str:
+        """Return the node that the value of a label means, "" if it means none.
+
+        `names` of the configuration decide first, then names of nodes, then addresses, then host names without domain.
+        """
+        matched = self._pattern.fullmatch(text)
+        named = (matched[1] or "") if matched is not None else ""
+        if named in self._names:
+            named = self._names[named]
+        if not named or named in self._nodes:
+            return named
+        # The whole text first: the default pattern would cut the last group off an IPv6 address, as if it were a port.
+        for name in (_normalized(text) if _is_address(text) else "", _normalized(named)):
+            if name and (node := self._full.get(name) or self._short.get(_host(name), "")):
+                return node
+        return ""
+
+
+def _unique(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    nodes: dict[str, set[str]] = {}
+    for name, node in pairs:
+        nodes.setdefault(name, set()).add(node)
+    return {name: next(iter(those)) for name, those in nodes.items() if len(those) == 1}
+
+
+def _normalized(name: str) -> str:
+    """Return a name in one spelling: an address as ipaddress writes it, a host in lower case without a last dot."""
+    bare = name.strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        return name.lower().rstrip(".")
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _host(name: str) -> str:
+    """Return a host name without its domain, "" of an address."""
+    return "" if _is_address(name) else name.partition(".")[0]
+
 
 WAIT_SECONDS = 0.2
 
@@ -35,23 +120,16 @@ class TelemetryCollector:
     """Keeper of the metric store.
 
     Args:
-        configuration: queries.
         nodes: returns the cluster's nodes by name, with what else they are called.
-        clock: monotonic clock, seconds.
 
     Attributes:
-        store: metric store.
         limits: decisions by what became of the pod's hard limit of latency; counted by whoever decides.
-        clock: monotonic clock, seconds.
         rounds: number of rounds by result: `complete`, `partial`, `failed`.
         problem: why Prometheus cannot be queried, "" if it can.
     """
 
     def __init__(
-        self,
-        configuration: Configuration,
-        nodes: Callable[[], Addresses],
-        clock: Callable[[], float] = time.monotonic,
+        self, configuration: Configuration, nodes: Callable[[], Addresses], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.configuration, self.store = configuration, MetricStore(configuration)
         self.rounds, self.limits = Counter[str](), Counter[str]()
@@ -72,11 +150,7 @@ class TelemetryCollector:
                 await asyncio.sleep(max(self.configuration.refresh_seconds - (self.clock() - began), 0.0))
 
     async def query_once(self) -> Mapping[str, PrometheusError]:
-        """Run one round of queries, and return the errors by feature.
-
-        Raises:
-            PrometheusError: Prometheus cannot be queried, or two series of a feature are of the same node.
-        """
+        """Run one round of queries, and return the errors by feature."""
         problems = await self.try_once()
         for error in problems.values():
             if isinstance(error, AmbiguousSeriesError):
@@ -84,11 +158,7 @@ class TelemetryCollector:
         return problems
 
     async def try_once(self) -> Mapping[str, PrometheusError]:
-        """Run one round of queries, and return the errors by feature, those of two series of a node among them.
-
-        Raises:
-            PrometheusError: Prometheus cannot be queried.
-        """
+        """Run one round of queries, and return the errors by feature, those of two series of a node among them."""
         async with self._client:
             problems = await self.refresh()
         if self.problem:
@@ -108,7 +178,6 @@ class TelemetryCollector:
         return problems
 
     async def _feature(self, name: str, nodes: NodeNames) -> PrometheusError | None:
-        """Query one feature, and return the error, if any."""
         feature = self.configuration.features[name]
         try:
             values, times = await asyncio.gather(self._client.ask(feature.query), self._client.ask(feature.sampled_at))
@@ -183,8 +252,60 @@ class TelemetryCollector:
 
 
 def _shown(series: Series) -> str:
-    """Return a series as PromQL writes it."""
     labels = dict(series.labels)
     name = labels.pop("__name__", "")
     text = name + "{" + ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items())) + "}"
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+STATES = ("fresh", "stale", "missing")
+
+
+class TelemetryMetrics(Collector):
+    """Collector of metrics that are computed at a scrape."""
+
+    def __init__(self, collector: TelemetryCollector, nodes: Callable[[], Collection[str]]) -> None:
+        self._collector, self._nodes = collector, nodes
+
+    def collect(self) -> Iterator[Metric]:
+        collector = self._collector
+        age = GaugeMetricFamily(
+            "steersman_telemetry_age_seconds",
+            "Since the newest sample of a feature was taken, of the node where that is longest; nodes that never had "
+            "one are counted as missing.",
+            labels=("feature",),
+        )
+        nodes = GaugeMetricFamily(
+            "steersman_telemetry_nodes", "Nodes by how their value of a feature is.", labels=("feature", "state")
+        )
+        for feature, ages in self._ages().items():
+            known = np.isfinite(ages)
+            fresh = ages <= collector.configuration.max_age(feature)
+            if known.any():
+                age.add_metric((feature,), float(ages[known].max()))
+            counts = int(fresh.sum()), int((known & ~fresh).sum()), int((~known).sum())
+            for state, count in zip(STATES, counts, strict=True):
+                nodes.add_metric((feature, state), count)
+        yield age
+        yield nodes
+        yield _counter("steersman_telemetry_rounds", "Rounds of questions to Prometheus.", "result", collector.rounds)
+        dropped = collector.store.dropped
+        yield _counter("steersman_telemetry_values_dropped", "Values that were not taken.", "reason", dropped)
+        yield _counter(
+            "steersman_latency_limits", "Decisions on pods with a hard limit of latency.", "outcome", collector.limits
+        )
+
+    def _ages(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the ages of queried features, [N] seconds by name, inf where there never was a value."""
+        collector = self._collector
+        nodes = list(self._nodes())
+        raw, present = collector.store.last_values(nodes), np.ones(len(nodes), dtype=np.bool_)
+        ages = collector.store.resolve(*raw, present, collector.clock()).age
+        return {name: ages[:, i] for i, name in enumerate(FEATURES) if collector.configuration.features[name].query}
+
+
+def _counter(name: str, text: str, label: str, values: dict[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=(label,))
+    for value, amount in values.items():
+        family.add_metric((value.replace(" ", "_"),), amount)
+    return family

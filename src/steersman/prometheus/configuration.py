@@ -103,8 +103,7 @@ DEFAULT_FEATURES: Mapping[str, FeatureQuery] = {
         sampled_at='max by (instance) (timestamp(node_cpu_seconds_total{mode="idle"}))',
     ),
     "memory_available_bytes": FeatureQuery(
-        query="node_memory_MemAvailable_bytes",
-        sampled_at="timestamp(node_memory_MemAvailable_bytes)",
+        query="node_memory_MemAvailable_bytes", sampled_at="timestamp(node_memory_MemAvailable_bytes)"
     ),
     "filesystem_used_percent": FeatureQuery(
         query='100 - 100 * max by (instance) (node_filesystem_avail_bytes{mountpoint="/"}'
@@ -117,8 +116,7 @@ DEFAULT_FEATURES: Mapping[str, FeatureQuery] = {
         sampled_at='max by (instance) (timestamp(node_network_receive_bytes_total{device!="lo"}))',
     ),
     "tcp_connections": FeatureQuery(
-        query="node_netstat_Tcp_CurrEstab",
-        sampled_at="timestamp(node_netstat_Tcp_CurrEstab)",
+        query="node_netstat_Tcp_CurrEstab", sampled_at="timestamp(node_netstat_Tcp_CurrEstab)"
     ),
     "running_pods": FeatureQuery(
         query="count by (node) (kube_pod_info)",
@@ -166,11 +164,6 @@ class Configuration(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 def read_configuration(path: Path) -> Configuration:
-    """Read a configuration file.
-
-    Raises:
-        InputError: it cannot be read, is not YAML, or has an unknown field or a value out of range.
-    """
     return configuration(read_document(path, KIND), path)
 
 
@@ -199,12 +192,8 @@ def _with_defaults(given: object, source: Path | str) -> dict[str, FeatureQuery]
                 source, "", f"features.{name}", "is not a mapping; expected query, sampledAt and whenStale"
             )
         if stated and stated.get("query") and not stated.get("sampledAt"):
-            raise InputError(
-                source,
-                "",
-                f"features.{name}.sampledAt",
-                "is missing; a query needs one for the time of its newest sample, such as timestamp(metric)",
-            )
+            problem = "is missing; a query needs one for the time of its newest sample, such as timestamp(metric)"
+            raise InputError(source, "", f"features.{name}.sampledAt", problem)
         queries[name] = convert(msgspec.to_builtins(default) | (stated or {}), FeatureQuery, source, f"features.{name}")
     return queries
 
@@ -212,15 +201,10 @@ def _with_defaults(given: object, source: Path | str) -> dict[str, FeatureQuery]
 def _check(configuration: Configuration, source: Path | str) -> None:
     """Raise InputError: a value is out of range, or no regular expression or address."""
     server = configuration.prometheus
-    if not re.fullmatch(
-        r"https?://[^\s/?#@]+(/[^\s?#]*)?", server.url
-    ):  # without a password, which would appear in logs
-        raise InputError(
-            source,
-            "",
-            "prometheus.url",
-            "is not an address; expected one such as http://prometheus:9090, without a password",
-        )
+    # Without a password, which would appear in logs.
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", server.url):
+        problem = "is not an address; expected one such as http://prometheus:9090, without a password"
+        raise InputError(source, "", "prometheus.url", problem)
     ranges = [
         ("prometheus.timeoutSeconds", server.timeout_seconds, 0.1, 300),
         ("prometheus.maxBodyBytes", server.max_body_bytes, 1 << 10, 1 << 30),

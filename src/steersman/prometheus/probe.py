@@ -46,11 +46,7 @@ class ProbeTarget:
 
 
 def parse_target(text: str) -> ProbeTarget:
-    """Parse a target of the command line: `USER=HOST:PORT` or `USER=http://HOST[:PORT]/PATH`.
-
-    Raises:
-        UsageError: it has another form.
-    """
+    """Parse a target of the command line: `USER=HOST:PORT` or `USER=http://HOST[:PORT]/PATH`."""
     match = re.fullmatch(r"([A-Za-z0-9][\w.-]*)=(http://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?(/\S*)?", text)
     if match is not None:
         user, http, host, port, path = match.groups()
@@ -86,9 +82,7 @@ class Probe(Collector):
     """Latencies to every target, also a collector of metrics.
 
     Args:
-        targets: endpoints.
         interval: seconds between round trips to a target.
-        samples: number of round trips of which the median is taken.
         timeout: timeout of one, seconds.
     """
 
@@ -101,7 +95,6 @@ class Probe(Collector):
         self._measured_at = {each.user: float("-inf") for each in targets}
 
     async def run(self) -> None:
-        """Measure until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self.targets:
                 group.create_task(self._follow(each))
@@ -118,7 +111,6 @@ class Probe(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, see prometheus_client."""
         latency = GaugeMetricFamily(
             "steersman_probe_latency_milliseconds", "Median round trip from this node to users.", labels=("user",)
         )

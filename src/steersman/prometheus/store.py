@@ -18,7 +18,6 @@ import numpy.typing as npt
 from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration
 
 USERS_KEPT = 64
-"""Maximum number of user groups."""
 FUTURE_SECONDS = 60.0
 """Samples further in the future are refused (milliseconds for seconds, say)."""
 ALL_USERS = 0
@@ -92,8 +91,6 @@ class MetricStore:
         """Store the results of a round of queries for one feature; of several values of a node the newest.
 
         Args:
-            feature: name of the feature.
-            result: values.
             now: monotonic seconds of the evaluation.
         """
         self.version += 1
@@ -132,7 +129,6 @@ class MetricStore:
                 del self._latency[user]
 
     def nodes_with(self, feature: str) -> set[str]:
-        """Return the nodes that have a value of a feature, of latencies for any users."""
         kept = self._latency.values() if feature == LATENCY_FEATURE else (self._values[feature],)
         return {node for values in kept for node in values}
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.gpu_resources import GPU_RESOURCES
-from steersman.cluster.model import GPU_MILLI
+from steersman.cluster.model import GPU_MILLI, GPU_RESOURCES
 from steersman.cluster.state import ClusterState
 from steersman.simulation.event_arrays import ARRIVAL, BOUND, FINISHED, OUTCOME, SLOT
 

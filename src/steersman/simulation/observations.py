@@ -16,7 +16,7 @@ from steersman.policies.observations.kernels import ObservationArrays
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run_tracker import follow
-from steersman.workloads.places import Places
+from steersman.workloads.topology import Places
 
 
 class RunObservations:

@@ -16,9 +16,8 @@ from steersman.cluster.state import ClusterState
 from steersman.orders import scores
 from steersman.orders.estimates import BINS, LEVELS, RunTimeHistory, empty_history
 from steersman.orders.live_history import LiveHistory
-from steersman.orders.order import Order
+from steersman.orders.order import Order, recurring_owner
 from steersman.orders.queue import NOBODY, QueueArrays
-from steersman.orders.run_times import recurring_owner
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
 

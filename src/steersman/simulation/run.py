@@ -36,6 +36,7 @@ from steersman.policies.base import (
     decided_by,
     default_member,
     renamed,
+    with_own_order,
 )
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
@@ -43,7 +44,10 @@ from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
 from steersman.policies.gpu_state.leftovers import leftover_arrays
-from steersman.policies.kinds import kind_limit, stock_tuned
+from steersman.policies.gpu_state.views import FeatureVariances, accumulate_variance, empty_variances
+from steersman.policies.greedy_forecast import forecast_policy
+from steersman.policies.heuristics import heuristic
+from steersman.policies.kinds import as_linear, heuristic_as_linear, stock_tuned
 from steersman.policies.kube_scheduler import StockTunedPolicy
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.node_scores.default_spreading import scheduled_by
@@ -54,7 +58,7 @@ from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import engine, event_arrays, metrics
-from steersman.simulation.arrivals import Schedule, Units, draw, schedule
+from steersman.simulation.arrivals import Schedule, Units, draw, resample, schedule
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.kind_losses import KindLosses
@@ -72,17 +76,20 @@ from steersman.simulation.selection.choice import (
     fallback_of,
     select,
 )
-from steersman.simulation.selection.stock_search import StockSearchOptions, find_profile
+from steersman.simulation.selection.fitting import fit_weights
+from steersman.simulation.selection.stock_search import SearchOptions, StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
-from steersman.workloads.coarse import coarse
-from steersman.workloads.places import Places, places
-from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
+from steersman.workloads.profile import ProfileArrays, TypicalPod, coarse, profile_arrays, typical_pods
+from steersman.workloads.topology import Places, places
 from steersman.workloads.workload import Workload
 
 AS_IT_IS = "as it is"
 """Name of the recorded placement in results, where policies' names stand."""
 MOST_PREEMPTIONS = 10_000
 """Refusals of a run about which it is asked whether kube-scheduler would preempt other pods."""
+VARIANCE_SEED, ARRIVALS_BETWEEN_LOOKS = 7, 40
+LEAST_LOOKS = 25
+"""Least number of decisions that are sampled of a run: a kind of pods never sampled has no units to move in."""
 FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C): the first step, and the most."""
 STEP_SECONDS = 0.25
@@ -154,10 +161,9 @@ class Simulator:
         """
         key = "" if prepared is None else prepared.digest
         if self._learned is None or self._learned[0] != key:
-            models = self._state.gpu_types
-            profile = self.profile_arrays(prepared)
-            leftovers = leftover_arrays(self.profile, profile) if prepared is None else prepared.leftovers_for(models)
-            self._learned = key, learned_arrays(leftovers, profile, self._state.arrays)
+            leftovers = leftover_arrays(self.profile) if prepared is None else prepared.leftovers
+            assert leftovers is not None
+            self._learned = key, learned_arrays(leftovers, self.profile_arrays(prepared), self._state.arrays)
         return self._learned[1]
 
     def profile_arrays(self, prepared: EmbeddedProfile | None) -> ProfileArrays:
@@ -232,15 +238,39 @@ class Simulator:
             return self._tuned(tuned, StockSearchOptions(*kind))
         if not policy.members:
             return MemberChoice(policy)
+        portfolio = cast(PortfolioPolicy, policy)
         # The seed is not part of the key: every seed of a run has the same member.
-        limit = kind_limit(policy)
-        percent = None if limit is None else limit.percent
-        order = policy.order if protocol == "timed" else AGE
-        key = cast(PortfolioPolicy, policy).digest, percent, order, *kind
+        percent = None if portfolio.limit is None else portfolio.limit.percent
+        key = portfolio.digest, portfolio.is_fitted, percent, policy.order if protocol == "timed" else AGE, *kind
         if key not in self._members:
-            candidates = [replace(cast(Any, each), order=order) for each in policy.members]
-            self._members[key] = choice_of(policy.members, self.select(candidates, *kind, limit=limit))
+            self._members[key] = self.choose(portfolio, SearchOptions(*kind, portfolio.limit))
         return self._members[key]
+
+    def choose(
+        self, portfolio: PortfolioPolicy, options: SearchOptions, progress: Progress | None = None
+    ) -> MemberChoice:
+        """Return the member that short simulations choose, or weights fitted to this cluster if those are better.
+
+        The search starts from the weights of the best member, and plays draws that the choice does not. Without GPUs
+        nothing can be fitted. `progress` is called with generations of the search.
+        """
+        order = portfolio.order if options.protocol == "timed" else AGE
+        kind = options.protocol, options.ratio, options.load, options.mean_duration
+        candidates = [replace(cast(Any, each), order=order) for each in portfolio.members]
+        selection = self.select(candidates, *kind, limit=options.limit)
+        choice = choice_of(portfolio.members, selection)
+        simulator = self.emptied
+        if not (portfolio.is_fitted and simulator.workload.gpu_capacity and any(simulator.workload.gpu_demand)):
+            return choice
+        leader = as_linear(candidates[selection.leader]) or forecast_policy()
+        fitted = fit_weights(simulator, replace(leader, order=order), options, progress)
+        pair = candidates[selection.best], fitted
+        selection = self.select(pair, *kind, fallback=0, limit=options.limit)
+        better = choice_of(pair, selection)
+        if selection.best == 0:
+            return replace(choice, evidence=f"{choice.evidence}; fitted weights are not clearly better")
+        evidence = f"{better.evidence}; before, {choice.evidence}"
+        return replace(better, policy=with_own_order(fitted, AGE), evidence=evidence)
 
     def _tuned(self, policy: StockTunedPolicy, options: StockSearchOptions) -> MemberChoice:
         """Return kube-scheduler with the configuration that a search finds here, unless it is not clearly better."""
@@ -313,6 +343,23 @@ class Simulator:
         excess = None if losses is None else losses.excess
         arrivals = len(drawn(FIRST_SEED).pods)
         return select(len(policies), play, arrivals, protocol, fallback=stays, excess=excess)
+
+    def part(self, workload: Workload) -> Simulator:
+        """Return a simulator of a part of the workload, with the typical pods of the whole."""
+        return self if workload is self.workload else Simulator(workload, self.profile, self._past)
+
+    def feature_variances(self) -> FeatureVariances:
+        """Return how much features of view `gpu` differ between the nodes that a pod fits on, along a run of FGD."""
+        variances = empty_variances()
+        plan = resample(self.workload, ratio=1.0, seed=VARIANCE_SEED)
+        execution = Execution(self, plan, heuristic_as_linear(heuristic("fgd")), VARIANCE_SEED, record=False)
+        between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
+        for until in range(between, len(plan.pods), between):
+            if execution.advance(until) == event_arrays.DONE:
+                break
+            cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
+            accumulate_variance(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, variances)
+        return variances
 
     def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:
         """Run a policy on given arrivals to the end."""

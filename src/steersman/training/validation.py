@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from steersman.envs.playing import RETURN, Chooser, Figures
+from steersman.envs.environment import RETURN, Chooser, Figures
 from steersman.policies.files.policy_file import WorkloadResult
 from steersman.training.environment import EnvironmentSpec
 

@@ -50,9 +50,6 @@ def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], lis
     """Return the files below a folder with one of the suffixes, sorted, and those that a `-hier` file replaces.
 
     Replaced files are not among the first.
-
-    Raises:
-        InputError: see `visible_files`.
     """
     files = visible_files(folder, suffixes)
     stems = {p.parent / stem(p) for p in files}
@@ -61,11 +58,7 @@ def folder_files(folder: Path, suffixes: Sequence[str]) -> tuple[list[Path], lis
 
 
 def visible_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
-    """Return the files below a folder with one of the suffixes, sorted, without hidden files and folders.
-
-    Raises:
-        InputError: a folder cannot be read, or a link among the files leads nowhere.
-    """
+    """Return the files below a folder with one of the suffixes, sorted, without hidden files and folders."""
     paths: list[Path] = []
     for root, folders, names in os.walk(folder, onerror=_unreadable):
         # In place, by which os.walk learns where to go.
@@ -78,16 +71,7 @@ def visible_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
 
 
 def check_writable(option: str, path: Path, name: str = "") -> None:
-    """Check before a long run that a file can be written; leave nothing behind.
-
-    Args:
-        option: the option that names the place, for the message.
-        path: the file, or the folder that it goes into. Missing folders are created when it is written.
-        name: name of the file, if `path` is a folder.
-
-    Raises:
-        UsageError: the file system refuses the place, the name or a write.
-    """
+    """Check before a long run that the option's path, or file `name` in it, can be written; leave nothing behind."""
     target = Path(os.path.realpath(path)) / name  # `new/../x` is `x`, and does not create `new`
     if not name and os.path.isdir(target):  # also of a name that is too long
         raise UsageError(f"{option} {path}: is a folder; a file is to be written there")

@@ -15,19 +15,17 @@ from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.core.counting import counted
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.garbage_collection import no_collection
-from steersman.workloads.annotation_warnings import annotation_warnings
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
 from steersman.workloads.formats.base import FormatContent
-from steersman.workloads.formats.kubernetes.devices import KINDS as DEVICE_KINDS
-from steersman.workloads.formats.kubernetes.devices import offer_warnings, offers_of
+from steersman.workloads.formats.kubernetes.claims import DEVICE_KINDS, offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
 from steersman.workloads.formats.kubernetes.lives import lives_of
 from steersman.workloads.formats.kubernetes.objects import REFERABLE, Objects
 from steersman.workloads.formats.registry import format_of, formats
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.generators.deployments import Row
-from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.recorded import with_running
+from steersman.workloads.warnings import annotation_warnings, gpu_warnings
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
 
 MAX_NAMED = 20
@@ -36,24 +34,16 @@ MAX_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The content of a path, recognised but not decoded.
-
-    Attributes:
-        path: the file or folder.
-        contents: of its files, by format.
-        replaced: files left out because a `-hier` file replaces them.
-    """
+    """The content of a path by format, recognised but not decoded; a `-hier` file stands for each of the `replaced`."""
 
     path: Path
     contents: tuple[FormatContent, ...]
     replaced: tuple[Path, ...] = ()
 
     def has_nodes(self) -> bool:
-        """Return whether there are nodes."""
         return any(content.has_nodes() for content in self.contents)
 
     def has_pods(self) -> bool:
-        """Return whether there are pods."""
         return any(content.has_pods() for content in self.contents)
 
     def problems(self) -> tuple[InputError, ...]:
@@ -106,7 +96,6 @@ class Source:
         return tuple(row for rows in known for row in rows) if by_format and len(known) == len(by_format) else None
 
     def services(self) -> SpreadSelectors:
-        """Return the selectors of pods that are spread by default."""
         return SpreadSelectors.union(content.services() for content in self.contents)
 
     def refer_to(self, other: Source) -> None:
@@ -142,10 +131,6 @@ def load_workload(
         running: what to do with pods that run on a node already.
         strict: whether an invalid object is an error.
         lives: whether to read when pods were created, began to run and ended.
-
-    Raises:
-        InputError: something is missing in the files, a file is not what its name says, or nothing in it is valid.
-        UsageError: neither path is given, or `strict` and an object is invalid.
     """
     lives = lives or running is RunningPods.REPLAYED
     given = [input_path(path) for path in (nodes_path, pods_path) if path is not None]
@@ -186,17 +171,10 @@ def workload_of_objects(
     running: RunningPods = RunningPods.FREE,
     lives: bool = False,
 ) -> Workload:
-    """Return the workload of Kubernetes objects, wherever they were read.
+    """Return the workload of Kubernetes objects, wherever they were read; see `load_workload`.
 
-    Args:
-        name: name of the workload, which also begins the warnings about its objects.
-        documents: one object or list of objects each; pods arrive in order of creation, else in this order.
-        warnings: warnings of reading them.
-        running: what to do with pods that run on a node already.
-        lives: whether to read when pods were created, began to run and ended.
-
-    Raises:
-        SteersmanError: there is no valid node, or no pod and `lives` is false.
+    `name` also begins the warnings about its objects, and `warnings` are those of reading them. Pods arrive in order of
+    creation, else in that of the documents.
     """
     lives = lives or running is RunningPods.REPLAYED
     objects = Objects(documents)
@@ -260,12 +238,7 @@ def load_nodes(path: str | Path) -> tuple[Node, ...]:
 
 @no_collection()
 def load_pods(path: str | Path, nodes: tuple[Node, ...] | None = None) -> tuple[Pod, ...]:
-    """Load the pods of a file or folder in any format. Raises InputError.
-
-    Args:
-        path: the file or folder.
-        nodes: nodes that DaemonSets are expanded over; None: the nodes at `path`, if there are any.
-    """
+    """Load the pods of a file or folder in any format; DaemonSets are expanded over `nodes`, else those at `path`."""
     source = open_source(path)
     if nodes is None:
         nodes = source.nodes() if source.has_nodes() else ()
@@ -274,13 +247,7 @@ def load_pods(path: str | Path, nodes: tuple[Node, ...] | None = None) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class FurtherPods:
-    """Pods that are submitted to a cluster.
-
-    Attributes:
-        pods: in order of arrival; of Jobs those that start at once.
-        later: number of pods of Jobs that are created once others have ended.
-        warnings: what a user should know about them, one line each.
-    """
+    """Pods that are submitted to a cluster, in order of arrival, the number of pods that come later, and warnings."""
 
     pods: tuple[Pod, ...]
     later: int
@@ -289,15 +256,7 @@ class FurtherPods:
 
 @no_collection()
 def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
-    """Load pods that are submitted to a cluster: its objects apply to them, such as its PriorityClasses.
-
-    Args:
-        path: a file or folder of pods in any format.
-        cluster: a workload that was read with `lives`.
-
-    Raises:
-        InputError: there are no pods, or a file is not what its name says.
-    """
+    """Load pods that are submitted to a cluster (read with `lives`): its objects apply, such as PriorityClasses."""
     source, there = open_source(path), Objects.checked(cluster.referable)
     for content in source.contents:
         content.refer_to(there)
@@ -313,11 +272,6 @@ def further_pods(path: str | Path, cluster: Workload) -> FurtherPods:
 
 @no_collection()
 def open_source(path: str | Path) -> Source:
-    """Recognise the content of a file or folder.
-
-    Raises:
-        InputError: it is missing or empty, a file is not what its name says, or nothing in the folder is known.
-    """
     path = input_path(path)
     if not path.exists():
         raise InputError(path, "", "", "no such file or folder")
@@ -363,7 +317,6 @@ def _dependencies(workload: Workload) -> Iterator[str]:
 
 
 def _twice(names: list[str]) -> str | None:
-    """Return the first name that is there twice."""
     if len(set(names)) == len(names):
         return None
     seen: set[str] = set()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.gpu_resources import is_offered
-from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType, Pod, PodClass
+from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType, Node, Pod, PodClass, Requests, is_offered
+from steersman.workloads.workload import Workload
 
 POPULARITY_PERCENT = 95
 EMPTY_CPU_MILLI = 100  # milli-CPU of a typical pod that requests none
@@ -38,7 +39,6 @@ class TypicalPod:
     memory_bytes: int = field(default=0, compare=False)
 
     def accepts(self, devices: GpuType) -> bool:
-        """Return whether the pod may use devices of the type."""
         known = not self.gpu_models or devices.model in self.gpu_models
         return known and is_offered(self.gpu_resource, devices.resources)
 
@@ -155,4 +155,98 @@ def profile_arrays(profile: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]
         gpu_count=np.array([pod.gpu_count for pod in profile], dtype=np.int64),
         accepts=accepted_types(profile, gpu_types),
         share=np.array([pod.share for pod in profile], dtype=np.float64),
+    )
+
+
+Shape = tuple[int, int, int, str]
+"""milli-CPU, MiB of memory, GPUs and their model."""
+GpuRequest = tuple[int, int]
+"""Devices, and milli of each; (0, 0) for pods without a GPU."""
+
+MEBIBYTE = 1 << 20
+
+
+def node_shapes(nodes: Iterable[Node]) -> Counter[Shape]:
+    """Count nodes by shape, regardless of names and labels."""
+    return Counter((node.cpu_milli, node.memory_bytes // MEBIBYTE, node.gpu_count, node.gpu_model) for node in nodes)
+
+
+def shapes_digest(shapes: Mapping[Shape, int]) -> str:
+    """Return 16 hexadecimal digits that are equal for clusters with as many nodes of each shape."""
+    return hashlib.sha256(repr(sorted(shapes.items())).encode()).hexdigest()[:16]
+
+
+def profile_distance(one: Mapping[GpuRequest, float], other: Mapping[GpuRequest, float]) -> float:
+    """Return the total variation distance between two profiles, 0 to 1: the share of pods that would have to change."""
+    return 0.5 * sum(abs(one.get(kind, 0.0) - other.get(kind, 0.0)) for kind in one.keys() | other.keys())
+
+
+# Workloads with so many classes of pods that simulating them is slow, with similar requests made equal. A simulation is
+# fast because pods with equal requests and constraints share what is known of a node. Where thousands of pods have
+# requests of their own (a vertical autoscaler does that), every decision evaluates every node again. Short simulations
+# that only have to rank policies (`simulation.selection.choice`) run on a coarse workload then; published measures
+# always come from the workload itself.
+
+MOST_CLASSES = 512
+CLASS_ROUNDINGS = ((1.1, 5), (1.3, 10), (1.7, 25), (2.5, 50), (4.0, 100))
+"""Steps of rounding, tried in order until there are few enough classes: ratio of CPU and memory, GPU milli step."""
+
+
+def coarse(workload: Workload) -> Workload:
+    """Return the workload with at most about `MOST_CLASSES` classes of pods, or the workload itself if it has no more.
+
+    Running pods and pods tied to one node stay as they are, and so do constraints: pods that differ in them cannot be
+    made equal.
+    """
+    fixed = set(workload.standing())
+    free = [i for i, pod in enumerate(workload.pods) if i not in fixed and not pod.constraints.node_name]
+    classes = [workload.pods[i].pod_class for i in free]
+    if len(set(classes)) <= MOST_CLASSES:
+        return workload
+    for ratio, step in CLASS_ROUNDINGS:
+        merged = _merged_classes(classes, ratio, step)
+        if len(set(merged)) <= MOST_CLASSES:
+            break
+    pods = list(workload.pods)
+    for i, pod_class in zip(free, merged, strict=True):
+        pods[i] = replace(pods[i], pod_class=pod_class)
+    return replace(workload, pods=tuple(pods))
+
+
+def _merged_classes(classes: Sequence[PodClass], ratio: float, step: int) -> list[PodClass]:
+    """Return each class with the mean CPU and memory of similar ones, so that it fits where the largest of them do."""
+    groups: dict[PodClass, list[int]] = defaultdict(list)
+    for i, pod_class in enumerate(classes):
+        r = pod_class.requests
+        rounded = replace(
+            r,
+            # The number of the class stands for the request: this is a key, and no pod requests it.
+            cpu_milli=geometric_class(r.cpu_milli, ratio),
+            memory_bytes=geometric_class(r.memory_bytes, ratio),
+            ephemeral_bytes=geometric_class(r.ephemeral_bytes, ratio),
+            # Up, so that merged pods are not placed where the larger of them would not fit.
+            gpu_milli=min(GPU_MILLI, step * math.ceil(r.gpu_milli / step)),
+            cpu_nonzero_milli=0,
+            memory_nonzero_bytes=0,
+        )
+        groups[replace(pod_class, requests=rounded)].append(i)
+    merged = list(classes)
+    for key, members in groups.items():
+        requests = _mean([classes[i].requests for i in members], key.requests)
+        for i in members:
+            merged[i] = replace(key, requests=requests)
+    return merged
+
+
+def _mean(requests: Sequence[Requests], like: Requests) -> Requests:
+    def mean(values: Iterable[int]) -> int:
+        return sum(values) // len(requests)
+
+    return replace(
+        like,
+        cpu_milli=mean(r.cpu_milli for r in requests),
+        memory_bytes=mean(r.memory_bytes for r in requests),
+        ephemeral_bytes=mean(r.ephemeral_bytes for r in requests),
+        cpu_nonzero_milli=mean(r.cpu_nonzero_milli for r in requests),
+        memory_nonzero_bytes=mean(r.memory_nonzero_bytes for r in requests),
     )

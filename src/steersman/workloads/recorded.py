@@ -57,14 +57,7 @@ def with_running(
     are left out, as are those that belong to a missing node, and gated ones, which no scheduler looks at. Other pods of
     a missing node count as waiting. Where the running pods stay, the waiting ones come by priority, then age.
 
-    Args:
-        workload: nodes and pods, the latter perhaps more than those of `expanded` (of CSV files, which never run).
-        expanded: the pods that come from Kubernetes objects.
-        running: what to do with running pods.
-        may_be_empty: whether it is no error if no pod is left.
-
-    Raises:
-        SteersmanError: no pod is left.
+    The workload may have more pods than `expanded`: those of CSV files, which never run.
     """
     counts = _Counts()
     if running is RunningPods.AS_WRITTEN:
@@ -128,11 +121,7 @@ def _present(workload: Workload, counts: _Counts) -> Iterator[Pod]:
 
 
 class _Account:
-    """The account of the running pods, as a live cluster keeps it.
-
-    Attributes:
-        devices: bit mask of GPU devices by index of a running pod.
-    """
+    """The account of the running pods, as a live cluster keeps it; `devices`: bit mask by index of a pod."""
 
     def __init__(self, nodes: Sequence[Node], pods: Sequence[Pod]) -> None:
         self._state = state = ClusterState(nodes)
@@ -197,13 +186,7 @@ class _Ties:
 
 
 def live_account(nodes: Sequence[Node], pods: Iterable[Pod], invalid: Sequence[str]) -> ClusterAccount:
-    """Return the account of a live cluster, as that of `Workload` for the same nodes and pods.
-
-    Args:
-        nodes: the valid nodes.
-        pods: those that have not ended.
-        invalid: names of further nodes.
-    """
+    """Return the account of a live cluster, as that of `Workload` for the same nodes and pods that have not ended."""
     ties, names = _Ties(nodes), {node.name for node in nodes}
     free = {
         pod.unbound().constraints
@@ -237,12 +220,7 @@ def _freed(pod: Pod, stays: bool) -> Pod:
 
 
 def _sentence(
-    nodes: Sequence[Node],
-    expanded: Expanded,
-    pods: Sequence[Pod],
-    running: int,
-    staying: Counter[str],
-    counts: _Counts,
+    nodes: Sequence[Node], expanded: Expanded, pods: Sequence[Pod], running: int, staying: Counter[str], counts: _Counts
 ) -> str:
     above = [expanded.owners.get((pod.namespace, pod.name)) for pod in pods]
     owners = f"{len(pods)} pods of {len({*above} - {None})} owners"

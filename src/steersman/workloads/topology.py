@@ -6,11 +6,14 @@ Nodes are taken in order: the first `servers_per_rack` are `rack=rack-0` with `s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from steersman.cluster.model import Node
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
@@ -18,12 +21,13 @@ from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, UsageError
 from steersman.workloads.files import CSV_SUFFIXES, HIERARCHY_SUFFIX, YAML_SUFFIXES, stem, visible_files
+from steersman.workloads.formats import openb
 from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
 from steersman.workloads.formats.kubernetes.objects import Objects
-from steersman.workloads.formats.openb import traces
-from steersman.workloads.formats.openb.format import OpenbCsv, is_node_list
+from steersman.workloads.formats.lists import OpenbCsv, is_node_list
 from steersman.workloads.formats.registry import format_of
 from steersman.workloads.formats.yaml_documents import NESTED, Document, read_documents, write_documents
+from steersman.workloads.workload import Workload
 
 RACK = "rack"
 SERVER = "server"
@@ -38,7 +42,6 @@ class Hierarchy:
     racks_per_zone: int = 0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.servers_per_rack < 1:
             raise UsageError(f"{self.servers_per_rack} servers per rack are too few; expected 1 or more")
         if self.racks_per_zone < 0:
@@ -79,17 +82,9 @@ def write_hierarchy(
     """Write every node and pod list with labels and scheduler name beside the original, its stem ending in `-hier`.
 
     Nodes are numbered over the files of one folder, since a folder may have one file per node. A file that repeats a
-    node of the folder is another list, and its numbers start again.
-
-    Args:
-        folders: workload folders, or folders of them; each one that holds files is a workload of its own.
-        hierarchy: the labels.
-        scheduler_name: written into pods that name no scheduler or the default one; "" leaves pods as they are.
-        node_list: a single file with nodes.
-        pod_list: a single file with pods.
-
-    Raises:
-        InputError: a folder holds no nodes and pods, or a file is invalid. Then nothing has been written.
+    node of the folder is another list, and its numbers start again. Each folder with files is a workload of its own.
+    The scheduler's name is written into pods that name none or the default one; "" leaves them as they are. If a
+    file is invalid, nothing is written.
     """
     groups = [group for folder in folders for group in _workloads(folder)]
     groups += [[file] for file in (node_list, pod_list) if file is not None]
@@ -129,7 +124,6 @@ class _Numbering:
             self.seen = set()
 
     def labels(self, name: str) -> dict[str, str]:
-        """Return the labels of the next node."""
         index = len(self.seen)
         self.seen.add(name)
         return self.hierarchy.labels(index)
@@ -158,9 +152,9 @@ def _documents(file: Path) -> list[Document]:
             file, "", "", f"is {workload_format.title}; convert it to YAML first (steersman workload convert)"
         )
     objects = (
-        [node_to_object(node) for node in traces.read_nodes(file)]
+        [node_to_object(node) for node in openb.read_nodes(file)]
         if is_node_list(file)
-        else [pod_to_object(pod) for pod in traces.read_pods(file)]
+        else [pod_to_object(pod) for pod in openb.read_pods(file)]
     )
     return [Document(content, str(file), f"line {i}") for i, content in enumerate(objects, start=2)]
 
@@ -197,3 +191,50 @@ def _child(parent: Mapping[str, Any], key: str) -> MutableMapping[str, Any]:
     child = parent[key]
     assert isinstance(child, MutableMapping)
     return child
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Places:
+    """Indices, -1 for none.
+
+    Attributes:
+        owner: [P] of each pod's owner (a Deployment, a job), of which there are `owners`.
+        rack: [N] of each node's rack, of which there are `racks`.
+        server: [N] of each node's server; a server's label counts within its rack.
+    """
+
+    owner: npt.NDArray[np.int64]
+    owners: int
+    rack: npt.NDArray[np.int64]
+    racks: int
+    server: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodePlaces:
+    """Locations of nodes, see `Places`."""
+
+    rack: npt.NDArray[np.int64]
+    racks: int
+    server: npt.NDArray[np.int64]
+
+
+def places(workload: Workload) -> Places:
+    owner, owners = _numbered((pod.namespace, pod.owner) if pod.owner else None for pod in workload.pods)
+    where = node_places(workload.nodes)
+    return Places(owner, owners, where.rack, where.racks, where.server)
+
+
+def node_places(nodes: Sequence[Node | None]) -> NodePlaces:
+    """Return racks and servers by the labels `rack` and `server`; an empty slot has none."""
+    labels: list[Mapping[str, str]] = [{} if node is None else node.labels for node in nodes]
+    rack, racks = _numbered(each.get(RACK) for each in labels)
+    server, _ = _numbered((each.get(RACK, ""), each[SERVER]) if SERVER in each else None for each in labels)
+    return NodePlaces(rack, racks, server)
+
+
+def _numbered(names: Iterable[Hashable | None]) -> tuple[npt.NDArray[np.int64], int]:
+    """Return an index for each name, in order of first occurrence, and their number."""
+    numbers: dict[Hashable, int] = {}
+    result = [-1 if name is None else numbers.setdefault(name, len(numbers)) for name in names]
+    return np.array(result, dtype=np.int64), len(numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Self
 from steersman.cluster.gpu_units import mean_milli, requested_milli
 from steersman.cluster.model import Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
-from steersman.workloads.lives import Life, Lives
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +20,52 @@ if TYPE_CHECKING:
 
     from steersman.cluster.account import ClusterAccount
     from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """Times of a pod in seconds since 1970; None: it has not happened, or is not known.
+
+    Attributes:
+        created: when it was submitted.
+        started: when its kubelet began with it.
+        deleted: when it will be gone, of a pod that is being deleted.
+    """
+
+    created: float | None
+    started: float | None
+    deleted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedPod:
+    """A pod that succeeded or failed after it had run; times in seconds since 1970.
+
+    It `ended` when its last container did, else its Job, or when it was deleted.
+    """
+
+    pod: Pod
+    created: float
+    started: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """Lives of the pods of a source.
+
+    Attributes:
+        present: by (namespace, name) those of pods that have not ended, with and without a node.
+        ended: the others, in order of their end.
+        untimed: number of pods that have ended and do not say when they ran.
+        latest: the latest time that an object of the source states as past, None: no time is stated.
+    """
+
+    present: Mapping[tuple[str, str], Life] = field(default_factory=dict)
+    ended: tuple[EndedPod, ...] = ()
+    untimed: int = 0
+    latest: float | None = None
+
 
 FIRST_SEED = 42
 """Seed of a run, and the first of several, unless another is given."""

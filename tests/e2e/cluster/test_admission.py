@@ -13,9 +13,8 @@ from tests.e2e.conftest import LocalCluster, until
 from tests.e2e.scheduler.test_schedule import create, pod, pods
 from tests.support.chart.helm import CHART, template
 
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
+from steersman.cluster.model import GPU_MODEL_KEY, PLUGIN_GPUS
+from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 
 pytestmark = pytest.mark.e2e
 

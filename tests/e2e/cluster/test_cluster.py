@@ -12,10 +12,9 @@ import pytest
 from tests.e2e.conftest import NAME, NODES, STEERSMAN, LocalCluster, until
 
 from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.local_cluster.node_shapes import parse_shape
-from steersman.apps.local_cluster.nodes import equal_nodes, prepared
+from steersman.apps.local_cluster.nodes import equal_nodes, parse_shape, prepared
 from steersman.cluster.objects.decoding import node_from_object
-from steersman.workloads.formats.openb.traces import parse_nodes
+from steersman.workloads.formats.openb import parse_nodes
 
 pytestmark = pytest.mark.e2e
 

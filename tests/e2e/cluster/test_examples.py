@@ -16,7 +16,7 @@ import yaml
 from tests.e2e.conftest import STEERSMAN, until
 from tests.e2e.telemetry.prometheus import programs
 
-from steersman.apps.load.copies.manifest import read_manifest
+from steersman.apps.load.copies import read_manifest
 from steersman.apps.local_cluster.control_plane import build, servers
 from steersman.core.compiled import cache_root
 from steersman.prometheus.configuration import DEFAULT_FEATURES, read_configuration

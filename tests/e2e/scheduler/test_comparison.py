@@ -54,7 +54,7 @@ def gpus(cluster: LocalCluster) -> Iterator[LocalCluster]:
 
 
 def bad_policy(folder: Path) -> Path:
-    """What the shipped policy likes best it likes least."""
+    """What greedy-forecast likes best it likes least."""
     with policy_path("steersman") as path:
         card, arrays = read_policy(path)
     file = folder / "bad.safetensors"
@@ -95,25 +95,10 @@ def test_a_policy_that_was_fitted_to_the_cluster_decides_at_once(gpus: LocalClus
         (tmp_path / f"{kind}.json").write_text(gpus.kubectl("get", kind, "-o", "json"))
     file = tmp_path / "mine.safetensors"
     source = ("--nodes", str(tmp_path / "nodes.json"), "--pods", str(tmp_path / "pods.json"))
-    gpus.must("policy", "fit", *source, "--generations", "1", "--jobs", "1", "--output", str(file))
+    gpus.must("policy", "fit", *source, "--generations", "1", "--output", str(file))
     with scheduling(gpus, logs, "--policy", str(file)) as running:
         assert running.said(FITTED), json.dumps(running.log())
         create(gpus, *map(gpu_pod, range(40, 60)))
         until(lambda: len(bound(gpus)) == 60)
         assert 'name="mine"} 1.0' in running.get("metrics")
         assert not running.said(COMPARING)
-
-
-def test_a_policy_is_fitted_beside_the_scheduler(gpus: LocalCluster, tmp_path: Path) -> None:
-    file, logs = tmp_path / "mine.safetensors", tmp_path / "logs"
-    logs.mkdir()
-    options = ("--policy", "steersman", "--fit", str(file), "--fit-generations", "10")
-    with scheduling(gpus, logs, *options) as running:
-        create(gpus, *map(gpu_pod, range(40)))
-        kept, not_kept = "the fitted policy is better and is kept", "the fitted policy is not shown to be better"
-        until(lambda: any(line["event"].startswith((kept, not_kept)) for line in running.log()), 240)
-        if running.said(kept):
-            until(lambda: 'name="mine"} 1.0' in running.get("metrics"))
-        else:
-            assert not file.exists()
-    assert len(bound(gpus)) == 40

@@ -16,6 +16,8 @@ from aiohttp import web
 from tests.e2e.conftest import NODES, STEERSMAN, LocalCluster, until
 from tests.support.servers.score_servers import answering, names_of
 
+from steersman.policies.registry import policy_path
+
 pytestmark = pytest.mark.e2e
 
 
@@ -303,21 +305,20 @@ def test_a_shadow_binds_nothing_and_reports(cluster: LocalCluster, tmp_path: Pat
 
 
 def test_changed_policy_file_is_reloaded(cluster: LocalCluster, tmp_path: Path) -> None:
-    from importlib import resources
-
-    shipped = (resources.files("steersman.data") / "steersman.safetensors").read_bytes()
     file, logs = tmp_path / "mine.safetensors", tmp_path / "logs"
+    with policy_path("rules") as path:
+        whole = path.read_bytes()
     logs.mkdir()
-    file.write_bytes(shipped)
+    file.write_bytes(whole)
     with scheduling(cluster, logs, "--policy", str(file)) as running:
-        file.write_bytes(shipped[:1000])
+        file.write_bytes(whole[:1000])
         until(lambda: running.said("policy file cannot be used; the previous policy stays active"), 30)
         create(cluster, pod("one"))
         until(lambda: "one" in bound(cluster))
         assert running.get("readyz").endswith("readyz check passed\n"), "it goes on well with the former one"
         assert "[!]policy degraded" in running.get("healthz?verbose")
         assert "steersman_policy_file_broken 1.0" in running.get("metrics")
-        file.write_bytes(shipped)
+        file.write_bytes(whole)
         until(lambda: running.said("policy file reloaded"), 30)
         create(cluster, pod("two"))
         until(lambda: "two" in bound(cluster))

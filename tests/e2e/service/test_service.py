@@ -13,7 +13,6 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +21,8 @@ import pytest
 import yaml
 from tests.e2e.conftest import STEERSMAN, LocalCluster, until
 from tests.e2e.scheduler.test_schedule import Running, create, pod
+
+from steersman.policies.registry import policy_path
 
 pytestmark = pytest.mark.e2e
 
@@ -183,7 +184,7 @@ def test_service_scores_are_neutral_until_the_api_server_returns(cluster: LocalC
 
 def test_policy_file_changes_under_load_fail_no_request(cluster: LocalCluster, tmp_path: Path) -> None:
     file = tmp_path / "policy.safetensors"
-    with as_file(files("steersman") / "data" / "steersman.safetensors") as shipped:
+    with policy_path("rules") as shipped:
         shutil.copy(shipped, file)
 
     def put(content: bytes) -> None:

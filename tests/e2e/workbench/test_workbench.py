@@ -22,7 +22,7 @@ import aiohttp
 import pytest
 from tests.e2e.conftest import STEERSMAN, until
 
-from steersman.apps.workbench.services import TUTORIALS
+from steersman.apps.workbench import TUTORIALS
 
 pytestmark = pytest.mark.e2e
 

@@ -5,7 +5,8 @@ from studies.environments.toy import TOY_OPTIONS
 from studies.environments.toy_environment import ToyVectorEnv, share_of_optimum
 
 from steersman.agents.base import teacher_of
-from steersman.agents.networks.score_networks import build, sizes_of
+from steersman.agents.networks.score_networks import build
+from steersman.agents.networks.spec import sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.policies.networks.registry import NETWORKS
 

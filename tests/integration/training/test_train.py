@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 pytestmark = pytest.mark.integration
 

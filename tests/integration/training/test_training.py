@@ -20,7 +20,7 @@ from steersman.simulation.run import Execution, Simulator
 from steersman.training.checkpoint import read_checkpoint, write_checkpoint
 from steersman.training.run import POLICY, TrainingLimits, TrainingRun
 from steersman.training.search.evolve import EvolutionPlan, evolve
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 

@@ -23,7 +23,7 @@ from steersman.core.redaction import redact_url
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.training.tuning.storage import StudyStorage
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 optuna = pytest.importorskip("optuna")
 

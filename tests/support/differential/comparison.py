@@ -14,7 +14,7 @@ from tests.support.differential.sides import Decided, FileCluster, LiveCluster
 from tests.support.kubernetes import minor
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.cluster.objects.api_fields import field_use
+from steersman.cluster.objects.fields import field_use
 from steersman.policies.files.kube_configuration import profiles_of
 
 IN_TREE = frozenset({"awsElasticBlockStore", "gcePersistentDisk"})

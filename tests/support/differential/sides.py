@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.nodes import Object
 
-from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
+from steersman.apps.runtime.policy_manager import LiveSpreadSelectors
 from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
 from steersman.cluster.state import ClusterState
 from steersman.cluster.volumes.rules import fit
@@ -20,8 +20,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
-from steersman.kubernetes.volumes.storage_scores import storage_scores
-from steersman.kubernetes.volumes.watch import COLLECTIONS, Volumes
+from steersman.kubernetes.volumes import COLLECTIONS, Volumes, storage_scores
 from steersman.kubernetes.watch import Handler
 from steersman.policies.node_scores.default_spreading import PodReader, scheduled_by
 from steersman.policies.node_scores.kube_kernels import KubeDecisions

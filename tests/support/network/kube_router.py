@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from steersman.apps.local_cluster.control_plane.go_module import Module, built
+from steersman.apps.local_cluster.control_plane.build import Module, built
 from steersman.core.compiled import cache_root
 
 SOURCES = Path(__file__).with_name("program")

@@ -13,8 +13,8 @@ from tests.support.parity.scheduler import Attempt
 
 from steersman.cluster.constraints import reasons as explaining
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.api_fields import FieldUse, field_use
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.fields import FieldUse, field_use
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.cluster_view import ClusterView

@@ -18,8 +18,14 @@ import pytest
 from tests.e2e.conftest import until
 from tests.support.kubernetes import minor
 
-from steersman.apps.local_cluster.control_plane.build import version_of
-from steersman.apps.local_cluster.control_plane.go_module import Module, build_tags, built, mod_file, version_flags
+from steersman.apps.local_cluster.control_plane.build import (
+    Module,
+    build_tags,
+    built,
+    mod_file,
+    version_flags,
+    version_of,
+)
 from steersman.core.compiled import cache_root
 from steersman.core.errors import SteersmanError
 

@@ -21,7 +21,8 @@ from steersman.agents.buffers.recording import Recording
 from steersman.agents.buffers.replay import ReplayBuffer
 from steersman.agents.buffers.rollout import generalised_advantages
 from steersman.agents.networks.categorical import draw, entropy, log_probabilities
-from steersman.agents.networks.score_networks import MASKED, build, sizes_of
+from steersman.agents.networks.score_networks import MASKED, build
+from steersman.agents.networks.spec import sizes_of
 from steersman.agents.networks.tensors import sample_candidates
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.agents.rollout_stats import RolloutStats

@@ -13,7 +13,8 @@ from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.configs import ActorCriticConfig, DQNConfig, PPOConfig
 from steersman.agents.dqn import DQN
 from steersman.agents.networks.feature_ranges import FeatureRanges
-from steersman.agents.networks.score_networks import build, sizes_of
+from steersman.agents.networks.score_networks import build
+from steersman.agents.networks.spec import sizes_of
 from steersman.agents.networks.tensors import as_tensors
 from steersman.agents.ppo import PPO
 from steersman.cluster.arrays import CPU, MEMORY

@@ -11,16 +11,8 @@ from studies.environments.toy_environment import ToyVectorEnv
 from tests.support.errors import raises
 
 from steersman.agents.networks import graph_network
-from steersman.agents.networks.score_networks import (
-    MASKED,
-    NORMALISATIONS,
-    FeatureCounts,
-    build,
-    build_critic,
-    export,
-    load,
-    sizes_of,
-)
+from steersman.agents.networks.score_networks import MASKED, build, build_critic, export, load
+from steersman.agents.networks.spec import NORMALISATIONS, FeatureCounts, sizes_of
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extras import MissingExtraError
 from steersman.policies.features import POD_KINDS

@@ -71,12 +71,10 @@ COMMANDS: dict[str, Options] = {
     "policy show": {"": "steersman"},
     "policy undo": {"": "folder"},
     "policy prepare": {"--policy": "steersman", "--output": "new.safetensors", **FILES},
-    "policy export": {"": "steersman", "--output": "new.txt", **FILES},
     "policy fit": {"--output": "new.safetensors", **FILES},
     "policy fit-order": {"--output": "new.safetensors", **FILES},
     "policy order": {"--policy": "fgd", "--order": "fcfs", "--output": "new.safetensors"},
     "policy fit-scheduler": {"--output": "new.yaml", **FILES},
-    "policy build": {"--output": "new.safetensors"},
     "workload run": {**LIVE, "--yes": ""},
     "workload replay": {"": "pods.csv", **LIVE, "--yes": ""},
     "workload record": {"--output": "new", **LIVE},
@@ -89,7 +87,7 @@ COMMANDS: dict[str, Options] = {
 """How each command is called; "" as a name: an argument, as a value: a flag."""
 
 WRITES = {"--output", "--csv", "--learn", "--log-file"}
-WRITES_IN = {"schedule": {"--fit", "--run-times"}}
+WRITES_IN = {"schedule": {"--run-times"}}
 """Options that name what is written, everywhere and of one command."""
 
 POLICIES = {"--policy", "--baseline", "--teacher", "--reference"}
@@ -124,7 +122,6 @@ CONTRADICTIONS: list[Options] = [
     {"--protocol": "timed", "--from-now": ""},
     {"--bound": "", "--protocol": "timed"},
     {"--bound": "", "--from-now": ""},
-    {"--fit-generations": "10"},
     {"--policy": "fgd", "--baseline": "best-fit"},
     {"--cluster-config": "nodes.csv"},
     {"--scheduler-config": "nodes.csv"},

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from steersman.cli.commands.terminal import docs as command
+from steersman.cli.commands import terminal as command
 from steersman.cli.main import main
 
 

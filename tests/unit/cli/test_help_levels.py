@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from steersman.cli import main as cli
-from steersman.cli.help_levels import BRIEF
+from steersman.cli.options.common import BRIEF
 
 MANY = 26
 MOST_SHOWN = 13

@@ -18,7 +18,7 @@ from steersman.policies.registry import resolve
 from steersman.training.run import TrainingLimits
 from steersman.training.search.evolve import EvolutionPlan, evolve
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 ONCE = TrainingLimits(iterations=1, validate_every=1)

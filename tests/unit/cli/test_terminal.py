@@ -18,15 +18,14 @@ from tests.support.kubeconfig import UNREACHABLE
 
 from steersman.cli import completing
 from steersman.cli import main as cli
-from steersman.cli.commands.terminal.aliases import ALIASES
-from steersman.cli.commands.terminal.shells import Shell
+from steersman.cli.commands.terminal import ALIASES, Shell
 from steersman.objectives.registry import OBJECTIVES
 from steersman.orders import order
 from steersman.policies.features import TELEMETRY, VIEWS
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
-from steersman.workloads.formats.openb.traces import known_names
+from steersman.workloads.formats.openb import known_names
 
 TREE = typer.main.get_command(cli.app)
 Capture = pytest.CaptureFixture[str]

@@ -2,12 +2,11 @@
 
 import pytest
 
-from steersman.apps.local_cluster.node_shapes import parse_shape
-from steersman.apps.local_cluster.nodes import equal_nodes, node_object, prepared
+from steersman.apps.local_cluster.nodes import equal_nodes, node_object, parse_shape, prepared
 from steersman.cluster.model import Node
 from steersman.cluster.node_labels import added_labels, with_standard_labels
 from steersman.cluster.objects.decoding import node_from_object
-from steersman.workloads.formats.openb.traces import parse_nodes
+from steersman.workloads.formats.openb import parse_nodes
 from steersman.workloads.generators.clusters import random_cluster
 
 GPU = "nvidia.com/gpu"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from steersman.core.backoff import Backoff
+from steersman.core.event_loop import Backoff
 
 
 def waits(backoff: Backoff, monkeypatch: pytest.MonkeyPatch, *at_least: float) -> list[float]:
@@ -20,7 +20,7 @@ def waits(backoff: Backoff, monkeypatch: pytest.MonkeyPatch, *at_least: float) -
             await backoff.wait(seconds)
 
     with monkeypatch.context() as patched:
-        patched.setattr("steersman.core.backoff.asyncio.sleep", sleep)
+        patched.setattr("steersman.core.event_loop.asyncio.sleep", sleep)
         asyncio.run(main())
     return slept
 

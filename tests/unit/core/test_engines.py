@@ -6,11 +6,10 @@ import sys
 import pytest
 from tests.support.errors import raises
 
-from steersman.core.engines import Engine, available_workers, make_workers, runs_here, use_engine
+from steersman.core.engines import ADDRESS, Engine, available_workers, make_workers, runs_here, use_engine
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extras import MissingExtraError
 from steersman.core.processes import Workers, default_jobs
-from steersman.core.ray_cluster import ADDRESS
 
 
 def test_local_engine_is_this_machine() -> None:

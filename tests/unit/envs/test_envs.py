@@ -13,17 +13,22 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from tests.support.errors import raises
+from tests.support.weights import fgd_weights
 
 import steersman.envs
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.deployments import environment as deployments
 from steersman.envs.deployments import kernels
 from steersman.envs.deployments.environment import DeploymentsEnv, DeploymentsOptions, DeploymentsVectorEnv
 from steersman.envs.inflation import episodes
-from steersman.envs.inflation.environment import InflationEnv, InflationVectorEnv, TimedEnv, TimedVectorEnv
-from steersman.envs.inflation.episodes import WorkloadOptions
+from steersman.envs.inflation.episodes import (
+    InflationEnv,
+    InflationVectorEnv,
+    TimedEnv,
+    TimedVectorEnv,
+    WorkloadOptions,
+)
 from steersman.envs.latency import environment as latency
 from steersman.envs.latency.environment import LatencyOptions
 from steersman.orders.registry import find_order
@@ -37,7 +42,7 @@ from steersman.policies.node_scores.local_scores import FGD
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.generators.deployments import DeploymentSettings, cluster, generate
 from steersman.workloads.workload import Workload
 

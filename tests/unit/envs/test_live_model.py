@@ -10,7 +10,7 @@ from tests.support.nightly import examples
 
 from steersman.cluster.arrays import CPU, PODS
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.envs.latency.live import LiveModel, Truth, kind_of
 from steersman.workloads.generators.latency_settings import (
     CACHE,

@@ -13,9 +13,8 @@ from gymnasium.utils.env_checker import check_env
 import steersman  # noqa: F401  # registers the environment
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
-from steersman.envs.queue.environment import QueueEnv
-from steersman.orders.order_file import OrderCard, write_order
-from steersman.orders.registry import find_order
+from steersman.envs.queue import QueueEnv
+from steersman.orders.registry import OrderCard, find_order, write_order
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve

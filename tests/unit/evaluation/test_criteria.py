@@ -16,7 +16,7 @@ from steersman.core.errors import UsageError
 from steersman.evaluation.criteria import check_objectives, criterion, parse_objectives
 from steersman.evaluation.evaluation import Evaluation
 from steersman.objectives.registry import OBJECTIVES
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.workload import Workload
 
 GIB = 1 << 30

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tests.support.run_results import EXPERIMENT, figures_in, made_run
 
-from steersman.evaluation.report import episode_figures
-from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines, workload_bars
+from steersman.evaluation.report import figures
+from steersman.evaluation.report.figures import latency_by_node, pods_over_time, success_lines, workload_bars
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.report.style import styles
@@ -57,7 +57,7 @@ def test_the_heat_map_of_many_nodes_has_few_rows(nodes: int, rows: int) -> None:
     plot = pods_over_time(episode(nodes, 500), np.linspace(0, 3, 500), "time, h", 9)
     (trace,) = plot["data"]
     assert len(trace["z"]) == len(trace["y"]) == rows
-    assert all(len(row) == len(trace["x"]) <= episode_figures.MOMENTS for row in trace["z"])
+    assert all(len(row) == len(trace["x"]) <= figures.MOMENTS for row in trace["z"])
     json.dumps(plot, allow_nan=False)
 
 

@@ -13,7 +13,7 @@ from tests.unit.evaluation.test_generated import FILLING, SMALL
 from steersman.cli.comparison import Resumable, RunKeeper
 from steersman.core.errors import InputError, UsageError
 from steersman.core.stored_command import StoredCommand
-from steersman.evaluation import finished_runs, output
+from steersman.evaluation import finished_runs, results
 from steersman.evaluation.criteria import parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, generated_experiment
@@ -21,7 +21,7 @@ from steersman.evaluation.finished_runs import describe, read_finished, write_fi
 from steersman.evaluation.results import EVALUATION_FILES, FINISHED
 from steersman.policies.registry import policy_path
 from steersman.simulation.result import Protocol
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 ALL = embedded("default-small")
@@ -206,12 +206,12 @@ def test_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
 
 def test_file_of_finished_runs_is_a_result(tmp_path: Path) -> None:
     write_finished(tmp_path, describe([INFLATION]), {})
-    output.check_output(tmp_path, EVALUATION_FILES)
+    results.check_output(tmp_path, EVALUATION_FILES)
     files = files_of(evaluated([INFLATION]), tmp_path)
     assert FINISHED not in files
     (tmp_path / FINISHED).write_bytes(b"mine")
     with raises(UsageError, FINISHED):
-        output.check_output(tmp_path, EVALUATION_FILES)
+        results.check_output(tmp_path, EVALUATION_FILES)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,14 @@ from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
 from steersman.envs.latency.environment import LatencyOptions
 from steersman.evaluation.criteria import parse_objectives
-from steersman.evaluation.generated import check_generated, deployments_workload, nominal_workload, run_generated
-from steersman.evaluation.latency import play_all
-from steersman.evaluation.report.episode_figures import WINDOW, family_of, success_rate
+from steersman.evaluation.generated import (
+    check_generated,
+    deployments_workload,
+    nominal_workload,
+    play_all,
+    run_generated,
+)
+from steersman.evaluation.report.figures import WINDOW, family_of, success_rate
 from steersman.evaluation.summary import SEEDS
 from steersman.policies.features import CLUSTER, TELEMETRY, View
 from steersman.policies.files.policy_file import Card, write_policy

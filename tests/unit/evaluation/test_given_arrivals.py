@@ -11,7 +11,7 @@ import pytest
 
 import steersman
 from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject
-from steersman.apps.dashboard.runs.folders import FoundRun
+from steersman.apps.dashboard.runs import FoundRun
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.evaluation.evaluation import Evaluation
 from steersman.evaluation.summary import SEEDS, TRACE_BLOCKS

@@ -3,8 +3,8 @@
 import numpy as np
 from tests.support.run_results import EXPERIMENT, figures_in, made_run
 
+from steersman.evaluation.report.curves import LearningCurve, read_learning
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.learning_curve import LearningCurve, read_learning
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.summary import summarise
 

@@ -24,7 +24,6 @@ from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.evaluation.evaluation import Evaluation
 from steersman.evaluation.experiment import Experiment
-from steersman.evaluation.output import is_result
 from steersman.evaluation.report.curves import CurveStats, curve_stats
 from steersman.evaluation.report.figures import CELLS, heat_map
 from steersman.evaluation.report.headline import Cell, Headline
@@ -38,6 +37,7 @@ from steersman.evaluation.report.style import (
     faint,
     styles,
 )
+from steersman.evaluation.results import is_result
 from steersman.evaluation.summary import summarise
 from steersman.simulation.pod_kinds import arrived_metric, failed_metric
 from steersman.simulation.result import FinalNodes, Metric, RunResult

@@ -13,7 +13,7 @@ from tests.support.errors import raises
 from tests.support.run_results import POINTS, made_experiment, made_run
 
 from steersman.core.errors import UsageError
-from steersman.evaluation import output, results
+from steersman.evaluation import results
 from steersman.evaluation.summary import summarise
 from steersman.simulation.result import Metric, Placements, Timeline
 
@@ -21,7 +21,7 @@ ENDS = {"kube-default": [90.0, 91.0, 92.0], "fgd": [95.0, 95.5, 96.5]}
 
 
 def write(folder: Path, runs: list, baseline: str = "kube-default") -> None:
-    with output.staged(folder, results.EVALUATION_FILES) as stage:
+    with results.staged(folder, results.EVALUATION_FILES) as stage:
         results.write_evaluation(stage, runs, summarise(runs, baseline))
 
 
@@ -137,7 +137,7 @@ def test_run_writes_placements_and_timeline(tmp_path: Path) -> None:
         outcome=["bound", "failed"],
         reason=["", "0/4 nodes are available: 4 Insufficient gpu."],
     )
-    with output.staged(tmp_path / "run") as stage:
+    with results.staged(tmp_path / "run") as stage:
         run = made_run(placements=placements, metrics=[Metric("nodes_used", "nodes", 4)])
         pair = np.array([1.0, 2.5])
         timeline = Timeline(pair, pair, pair, pair, pair, pair, np.tile(pair[:, None], 6), pair, pair, pair, pair)
@@ -161,7 +161,7 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def fail_half_way(folder: Path) -> None:
-    with output.staged(folder) as stage:
+    with results.staged(folder) as stage:
         (stage / "results.csv").write_text("half")
         raise RuntimeError
 
@@ -184,7 +184,7 @@ def test_former_results_are_replaced_entirely(tmp_path: Path) -> None:
     for name in ("results.csv", "results.partial.csv"):
         (tmp_path / name).write_text(f"{header}\nformer\n")
     (tmp_path / "report.html").write_text(f"<html>{results.REPORT_MARK}")
-    output.check_output(tmp_path, results.EVALUATION_FILES)
+    results.check_output(tmp_path, results.EVALUATION_FILES)
     write(tmp_path, made_experiment(ENDS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.csv", "results.csv", "summary.csv"]
     assert "former" not in (tmp_path / "results.csv").read_text()
@@ -192,7 +192,7 @@ def test_former_results_are_replaced_entirely(tmp_path: Path) -> None:
 
 def test_partial_results_keep_former_ones(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("former")
-    with output.staged(tmp_path) as stage:
+    with results.staged(tmp_path) as stage:
         results.write_partial(stage, [made_run()])
     assert (tmp_path / "results.csv").read_text() == "former"
     assert len(rows_of(tmp_path / "results.partial.csv")) == POINTS
@@ -211,13 +211,13 @@ def test_folder_with_nothing_but_other_files_is_rejected(tmp_path: Path, files: 
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine\n")
     with raises(UsageError, f"--output {tmp_path}: holds {name.partition('/')[0]}", "name another folder"):
-        output.check_output(tmp_path, files)
+        results.check_output(tmp_path, files)
 
 
 def test_lock_and_unfinished_files_are_no_other_files(tmp_path: Path) -> None:
     (tmp_path / ".steersman-x").mkdir()
     (tmp_path / "run.lock").write_text("process 7\n")
-    output.check_output(tmp_path, results.EVALUATION_FILES)
+    results.check_output(tmp_path, results.EVALUATION_FILES)
 
 
 def test_other_files_of_a_folder_with_results_are_kept(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_other_files_of_a_folder_with_results_are_kept(tmp_path: Path) -> None:
     for name in ("thesis.tex", "placements.csv"):  # the second has a name of ours, but not of this command
         (tmp_path / name).write_text("mine\n")
     (tmp_path / "logs").mkdir()
-    output.check_output(tmp_path, results.EVALUATION_FILES)
+    results.check_output(tmp_path, results.EVALUATION_FILES)
     write(tmp_path, made_experiment(ENDS))
     assert (tmp_path / "summary.csv").exists()
     assert (tmp_path / "thesis.tex").read_text() == (tmp_path / "placements.csv").read_text() == "mine\n"
@@ -234,15 +234,15 @@ def test_other_files_of_a_folder_with_results_are_kept(tmp_path: Path) -> None:
 def test_output_below_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     with raises(UsageError):
-        output.check_output(tmp_path / "thesis.tex" / "out", results.EVALUATION_FILES)
+        results.check_output(tmp_path / "thesis.tex" / "out", results.EVALUATION_FILES)
 
 
 @pytest.mark.parametrize("name", results.EVALUATION_FILES)
 def test_user_file_with_a_result_name_is_not_overwritten(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious\n")
     with raises(UsageError, name):
-        output.check_output(tmp_path, results.EVALUATION_FILES)
-    with output.staged(tmp_path, results.EVALUATION_FILES):
+        results.check_output(tmp_path, results.EVALUATION_FILES)
+    with results.staged(tmp_path, results.EVALUATION_FILES):
         pass  # should it appear during the run: it is not removed either
     assert (tmp_path / name).read_text() == "precious\n"
 
@@ -252,35 +252,35 @@ def test_former_results_of_every_protocol_are_recognised(tmp_path: Path, protoco
     run = made_run(protocol=protocol)
     results.write_evaluation(tmp_path, [run], summarise([run], "fgd"))
     results.write_partial(tmp_path, [run])
-    output.check_output(tmp_path, results.EVALUATION_FILES)
+    results.check_output(tmp_path, results.EVALUATION_FILES)
     folder = tmp_path / "run"
     folder.mkdir()
     results.write_run(folder, run)
-    output.check_output(folder, results.RUN_FILES)
+    results.check_output(folder, results.RUN_FILES)
 
 
 def test_command_keeps_results_of_other_commands(tmp_path: Path) -> None:
     write(tmp_path, made_experiment(ENDS))
     with raises(UsageError):
-        output.check_output(tmp_path, results.RUN_FILES)
+        results.check_output(tmp_path, results.RUN_FILES)
 
 
 def test_unwritable_output_is_rejected_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "results.csv").mkdir()
     for folder in (tmp_path, tmp_path / ("x" * 300), tmp_path / "new" / ("x" * 300)):
         with raises(UsageError, "--output"):
-            output.check_output(folder, results.EVALUATION_FILES)
-    output.check_output(tmp_path / ("x" * 250), results.EVALUATION_FILES)
+            results.check_output(folder, results.EVALUATION_FILES)
+    results.check_output(tmp_path / ("x" * 250), results.EVALUATION_FILES)
     write(tmp_path / ("x" * 250), made_experiment(ENDS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.csv", "x" * 250]
 
 
 def test_output_folder_is_created_with_the_results(tmp_path: Path) -> None:
-    output.check_output(tmp_path / "new" / "out", results.EVALUATION_FILES)
+    results.check_output(tmp_path / "new" / "out", results.EVALUATION_FILES)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_relative_path_creates_no_extra_folder(tmp_path: Path) -> None:
-    output.check_output(tmp_path / "new" / ".." / "out", results.EVALUATION_FILES)
+    results.check_output(tmp_path / "new" / ".." / "out", results.EVALUATION_FILES)
     write(tmp_path / "new" / ".." / "out", made_experiment(ENDS))
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

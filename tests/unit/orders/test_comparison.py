@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from steersman.cli.main import app
 from steersman.core.errors import UsageError
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 SMALL = embedded("default-small")
 
@@ -52,7 +52,6 @@ def test_an_order_in_a_name_needs_pods_that_wait(arguments: list[str], says: str
         (["--protocol", "timed", "--order", "soonest"], "unknown order 'soonest'"),
         (["--protocol", "inflation", "--order", "shortest"], "--order belongs to --protocol timed"),
         (["--order", "shortest"], "--order belongs to --protocol timed"),
-        (["--protocol", "timed", "--load", "1", "--load", "1.1", "--fit"], "--fit fits a policy to one load"),
     ],
 )
 def test_wrong_options(arguments: list[str], says: str) -> None:

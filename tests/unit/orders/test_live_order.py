@@ -11,9 +11,8 @@ from tests.support.errors import raises
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
-from steersman.orders.cluster_size import ClusterSize, cluster_size, free_share
 from steersman.orders.live_history import LiveHistory
-from steersman.orders.live_order import LiveOrder, check_live, live_order
+from steersman.orders.live_order import ClusterSize, LiveOrder, check_live, cluster_size, free_share, live_order
 from steersman.orders.order import AGE, BUILT_IN, Order
 from steersman.orders.queue import ANYBODY, EASY
 from steersman.orders.registry import find_order

@@ -11,10 +11,9 @@ from safetensors.numpy import save
 
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.replay_file import policy_fingerprint
-from steersman.orders.order_file import CARD, WEIGHTS, OrderCard, open_order, write_order
+from steersman.orders.order import RunTimes
 from steersman.orders.queue import NO_ONE
-from steersman.orders.registry import find_order
-from steersman.orders.run_times import RunTimes
+from steersman.orders.registry import CARD, WEIGHTS, OrderCard, find_order, open_order, write_order
 from steersman.orders.scores import learned_size
 from steersman.policies.registry import resolve
 

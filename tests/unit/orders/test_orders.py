@@ -16,10 +16,9 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.orders.order import AGE, BUILT_IN, OVERTAKING, Order
+from steersman.orders.order import AGE, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, RunTimes, parse_run_times
 from steersman.orders.queue import NO_ONE
 from steersman.orders.registry import find_order, from_policy_order, to_policy_order
-from steersman.orders.run_times import AUTO, SOURCES, RunTimes, parse_run_times
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve

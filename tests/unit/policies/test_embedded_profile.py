@@ -7,22 +7,24 @@ import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tests.contract.cases import member_policy
 from tests.support.errors import raises
+from tests.support.weights import fgd_weights
 
-from steersman.agents.evolution.simulations import fgd_weights
-from steersman.cli.compiling import MESSAGE
 from steersman.cli.main import main
+from steersman.cli.reading import COMPILING
 from steersman.core.errors import InputError
+from steersman.orders.registry import CARD
 from steersman.policies import embedded_profile
 from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
-from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state import planning
-from steersman.policies.registry import policy_path, resolve
+from steersman.policies.greedy_forecast import forecast_card
+from steersman.policies.portfolios import blends
+from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.loading import load_workload
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
@@ -37,10 +39,9 @@ def part(name):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A member of the shipped policy, prepared for a workload, and a linear network on the view `cluster` likewise."""
+    """A blend of rules, prepared for a workload, and a linear network on the view `cluster` likewise."""
     folder = tmp_path_factory.mktemp("prepared")
-    with policy_path("steersman") as shipped:
-        write_policy(folder / "member.safetensors", *member_policy(shipped, "openb"))
+    write_policy(folder / "member.safetensors", forecast_card("member"), blends()[-1].tensors())
     write_policy(folder / "gpu.safetensors", *prepare_policy(folder / "member.safetensors", part("gpuspec25")))
     card = Card(
         name="c", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="ppo"
@@ -255,7 +256,7 @@ def test_show_describes_networks(files, capsys):
 def test_invalid_input_fails_in_one_line_and_writes_nothing(folder, capsys, policy, output, message):
     (folder / "taken.safetensors").write_text("mine")
     assert prepare(policy=policy, output=output) in (1, 2)
-    said = capsys.readouterr().err.replace(f"{MESSAGE}\n", "")
+    said = capsys.readouterr().err.replace(f"{COMPILING}\n", "")
     assert message in said
     assert said.count("\n") == 1, said
     assert not (folder / "mine.safetensors").exists()

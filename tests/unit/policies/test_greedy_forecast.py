@@ -14,7 +14,7 @@ from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.greedy_forecast import NAME
 from steersman.policies.registry import BUILT_IN, names, policy_path, resolve
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
 

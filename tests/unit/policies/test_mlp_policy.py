@@ -10,16 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tests.support.weights import fgd_weights
 from tests.unit.policies.gpu_state.test_learned import workloads
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cli.main import main
 from steersman.core.errors import InputError
+from steersman.orders.registry import CARD
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
@@ -32,7 +33,7 @@ from steersman.simulation.run import Execution, Simulator
 from steersman.training.search.evolve import EvolutionPlan
 from steersman.training.tuning.spaces import to_options
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 HIDDEN = (8, 4)

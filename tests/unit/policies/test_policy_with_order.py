@@ -12,17 +12,15 @@ from typer.testing import CliRunner
 from steersman.agents.evolution.orders import waits_under
 from steersman.cli.main import app, main
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.orders.order import AGE
-from steersman.orders.order_file import OrderCard, write_order
-from steersman.orders.registry import find_order
-from steersman.orders.run_times import RunTimes
+from steersman.orders.order import AGE, RunTimes
+from steersman.orders.registry import OrderCard, find_order, write_order
 from steersman.orders.scores import learned_size
 from steersman.policies.base import with_order
 from steersman.policies.files.policy_file import read_policy, rule_card, with_stored_order, write_policy
 from steersman.policies.registry import in_order, in_order_by_name, policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 WEIGHTS = tuple(0.01 * i for i in range(learned_size(1)))
 LEARNED = OrderCard(name="found", overtaking="easy", estimates="oracle:3", ageing=604800.0, hidden=1)

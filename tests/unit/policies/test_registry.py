@@ -12,7 +12,7 @@ from steersman.core.errors import UsageError
 from steersman.policies.node_scores import local_scores
 from steersman.policies.registry import names, resolve
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "how-to" / "add-a-policy.md"
 

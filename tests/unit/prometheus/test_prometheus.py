@@ -25,8 +25,8 @@ from tests.support.servers.fake_prometheus import (
 )
 from tests.unit.policies.node_metrics.test_telemetry_live import SMALL, cluster
 
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.scheduler.shadow import Shadow
 from steersman.cli.commands.schedule.shadow import _run as follow_shadow
 from steersman.cluster.model import Node
@@ -40,10 +40,8 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.prometheus.client import PrometheusError
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import NodeNames, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import Configuration, NodeMapping, configuration, read_configuration
-from steersman.prometheus.metrics import TelemetryMetrics
-from steersman.prometheus.node_names import NodeNames, addresses_of
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "prometheus" / "telemetry.yaml"
 

@@ -12,8 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
 
-from steersman.apps.recorder.event_log import LoggedEvent, NodeEvent, PodEvent
-from steersman.apps.recorder.transitions import transitions
+from steersman.apps.recorder.transitions import LoggedEvent, NodeEvent, PodEvent, transitions
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Taint, Toleration
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState

@@ -6,7 +6,7 @@ import pytest
 
 import steersman
 from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder
-from steersman.apps.dashboard.runs.folders import find_runs
+from steersman.apps.dashboard.runs import find_runs
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.evaluation.report.page import report_warnings
 from steersman.simulation.protocols import choose_protocols

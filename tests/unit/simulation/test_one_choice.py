@@ -19,7 +19,7 @@ from steersman.policies.files.policy_file import read_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen
 from steersman.simulation.run import Simulator, decider_on
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import RunningPods
@@ -39,12 +39,12 @@ def promises(source: Sequence[str], pod: str, folder: Path, capsys: pytest.Captu
                 said[" ".join(arguments[:2])] = line.rpartition("inflation): ")[2].removeprefix("steersman: ")
         return output.out
 
-    outputs = [str(folder / name) for name in ("out", "run", "p.safetensors", "p.txt")]
+    outputs = [str(folder / name) for name in ("out", "run", "p.safetensors", "fitted.safetensors")]
     inflation = ("--policy", "steersman", "--protocol", "inflation")
     run("evaluate", *inflation[:2], "fgd", *inflation[2:], "--seeds", "1", "--jobs", "1", "--output", outputs[0])
     run("simulate", *inflation, "--output", outputs[1])
     run("policy", "prepare", "--policy", "steersman", "--output", outputs[2])
-    run("policy", "export", "steersman", "--generations", "1", "--output", outputs[3])
+    run("policy", "fit", "--output", outputs[3])
     explained = json.loads(run("explain", "--pod", pod, "--format", "json"))
     assert said["policy prepare"].startswith(f"{explained['member']} decides: ")
     assert read_policy(outputs[2])[0].members == (explained["member"],)

@@ -17,7 +17,7 @@ from steersman.cli.output.tables import comparison_table, summary_records
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.report.standings import MEAN_WAIT
-from steersman.evaluation.report.wording import interval_text, signed
+from steersman.evaluation.report.style import interval_text, signed
 from steersman.evaluation.results import number, summary_csv
 from steersman.evaluation.summary import SummaryRow, summarise
 from steersman.simulation.result import Metric, RunResult

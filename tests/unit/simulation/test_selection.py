@@ -38,7 +38,7 @@ from steersman.simulation.selection.choice import (
     select,
 )
 from steersman.simulation.waiting import Waits, compared_waits, winsorized
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Recorded, Workload
 
@@ -256,7 +256,8 @@ def test_work_is_bounded_in_draws(arrivals: int) -> None:
         return float(i + seed % 3)
 
     found = selected(18, play, arrivals, fallback=17)
-    most, least = ((18 + 9 + 4 + 2) * of_round + 2 * of_test for of_round, of_test in ((16, 32), (2, 8)))
+    draws = zip(ROUND_DRAWS, TEST_DRAWS, strict=True)
+    least, most = ((18 + 9 + 4 + 2) * of_round + 2 * of_test for of_round, of_test in draws)
     assert least <= len(calls) <= most
     assert (len(calls) == least) == (arrivals >= 50_000)
     assert TEST_DRAWS[0] <= len(found.savings) <= TEST_DRAWS[1]

@@ -16,7 +16,7 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod
 from steersman.workloads.workload import Workload
 

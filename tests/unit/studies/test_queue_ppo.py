@@ -14,8 +14,7 @@ from studies.queues.queue_ppo import TERMS, Actor, Critic, PPOConfig, PPOTask, Q
 from studies.queues.sequences import pool_jobs
 from studies.queues.traces import arrivals_of
 
-from steersman.orders.order import OVERTAKING, Order
-from steersman.orders.run_times import RunTimes
+from steersman.orders.order import OVERTAKING, Order, RunTimes
 from steersman.orders.scores import LINEAR, SHORTEST, learned_score
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve

@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 from studies import __main__ as command
 from studies import common, tables
-from studies.clusters import generalisation, generated, waiting, yesterday
+from studies.clusters import any_cluster, waiting, yesterday
 from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.policies.gpu_state.leftover_tables import CPU_PER_MEMORY
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.workloads.generators.clusters import Distribution
 from steersman.workloads.workload import Workload
 
 
@@ -64,32 +62,6 @@ def test_training_is_kept_until_its_policy_is_deleted(tmp_path):
     policy.unlink()
     common.train(desk, "p", split, budget, 1)
     assert policy.read_bytes() == content
-
-
-@pytest.mark.parametrize("name", generalisation.FAMILIES)
-def test_a_training_sees_no_cluster_of_a_family_that_is_left_out(name):
-    family = generalisation.FAMILIES[name]
-    seen = generated.draw(Distribution.TRAINING, 1, 4, (5, 20), keep=family.lacks)
-    assert not any(family.contains(workload) for workload in seen)
-    every = generated.draw(Distribution.VALIDATION, 1, 30, (5, 60))
-    assert 0 < sum(family.contains(workload) for workload in every) < len(every)
-
-
-def test_training_on_generated_clusters_is_kept_and_honours_options(tmp_path):
-    desk = common.Desk(tmp_path, quick=True, say=lambda _: None)
-    policy, spent = generated.train(desk, "p", 1)
-    again, kept = generated.train(desk, "p", 1)
-    assert spent == kept
-    assert np.array_equal(policy.weights, again.weights)
-    blind, _ = generated.train(desk, "blind", 1, without="rules", memory=False)
-    assert blind.rules is None
-    assert not np.array_equal(policy.weights, blind.weights)
-
-
-def test_without_memory_pods_request_none():
-    workload = generated.draw(Distribution.VALIDATION, 1, 1, (5, 8))[0]
-    assert generated.simulator(workload).learned.leftovers.ratios[CPU_PER_MEMORY] > 0
-    assert generated.simulator(workload, memory=False).learned.leftovers.ratios[CPU_PER_MEMORY] == 0
 
 
 def test_old_half_is_the_first_half_by_creation_time():
@@ -156,35 +128,18 @@ def test_published_results_are_not_from_quick_runs():
 
 
 def test_a_section_shows_the_numbers():
-    result = {
-        **common.plain(generalisation.options(True)),
-        "clusters_by": {
-            "families": {
-                "memory": [True, False, True],
-                generalisation.SAME: [True, True, False],
-                generalisation.OTHER: [False, False, True],
-            },
-            "trained": {"all": [[92.0, 50.0, 82.0], [93.0, 50.0, 83.0]], "memory": [[91.0, 50.0, 81.0]] * 2},
-            "rules": {"fgd": [90.0, 50.0, 80.0], "best-fit": [92.0, 50.0, 70.0], "gpu-packing": [80.0, 50.0, 80.0]},
-        },
-        "openb_by": {
-            "trained": [[91.0, 82.0], [93.0, 82.0]],
-            "fgd": [90.0, 80.0],
-            "rules": [91.0, 81.5],
-            generalisation.BLIND: [92.0, 82.0],
-            "steersman": [95.0, 85.0],
-        },
-    }
-    rows = [line.strip("| ").split(" | ") for line in generalisation.section(result).splitlines() if "|" in line]
-    family, other, all_openb = rows[2], rows[4], rows[-1]
-    assert family[:4] == ["memory scarcer than CPU", "2", "85.00", "+1.00 (1.00 to 1.00)"]
-    assert family[4].startswith("+2.50 (")
-    assert family[5].startswith("-1.50 (")
-    assert family[6] == "+1.00"
-    assert other[3].startswith("+2.50 (")
-    assert all_openb[0] == "**all**"
-    assert all_openb[2].startswith("+2.00 (")
-    assert all_openb[4:] == ["+1.25", "+2.00", "+5.00"]
+    cluster = {"gpus": 8, "pods": 20, "nodes": 5, "shares": 0.0, "member": "fitted", "rule": "fgd", "seconds": 3.0}
+    rules = {name: [80.0, 82.0] for name in any_cluster.RULES}
+    values = [
+        {**cluster, "name": f"c{i}", "allocation": {**rules, "steersman": [83.0 + i, 84.0], "rules": [81.0, 82.0]}}
+        for i in range(2)
+    ]
+    text = any_cluster.section({**common.plain(any_cluster.options(False)), "values": values})
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    assert rows[0][:4] == ["`steersman`", "2", "83.75", "+2.75"]
+    assert rows[1][:4] == ["`rules`", "2", "81.50", "+0.50"]
+    assert "Fitted weights were kept 2 times. It took 3 s of processor in the median" in text
+    assert "Of the 2.75 points that `steersman` gains on `fgd`, `rules` has 0.50." in text
 
 
 def test_intervals_of_few_values_use_students_t():

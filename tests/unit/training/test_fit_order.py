@@ -13,7 +13,7 @@ from tests.support.errors import raises
 from steersman.cli.main import main
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
-from steersman.orders.order_file import open_order
+from steersman.orders.registry import open_order
 from steersman.policies.registry import resolve
 from steersman.training.search import fit_order as fitting
 from steersman.training.search.fit_order import (
@@ -25,8 +25,7 @@ from steersman.training.search.fit_order import (
     history_of,
     history_windows,
 )
-from steersman.workloads.lives import EndedPod, Lives
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import EndedPod, Lives, Workload
 
 NODES = tuple(Node(f"n{i}", 64_000, 1 << 38, gpu_count=8) for i in range(2))
 FGD = resolve("fgd")

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from tests.unit.training.test_fit_order import history
 
-from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import resolve
-from steersman.training.search import fit as fitting
-from steersman.training.search.distil import DistillationOptions, distil
-from steersman.training.search.fit import FitOptions, fit
+from steersman.simulation.selection.stock_search import SearchOptions
+from steersman.training.search.fit import fit
 from steersman.training.search.fit_order import OrderFitOptions, fit_order
 from steersman.training.search.fit_scheduler import SchedulerFitOptions, fit_scheduler
 from steersman.workloads.generators.clusters import random_cluster
@@ -21,16 +19,9 @@ from steersman.workloads.generators.clusters import random_cluster
 WORKLOAD = random_cluster(16, nodes=(6, 9))
 
 
-def fitted(jobs: int) -> object:
-    start = resolve("steersman")
-    assert isinstance(start, PortfolioPolicy)
-    found = fit(WORKLOAD, start, FitOptions(), jobs=jobs)
-    return found.generations, found.chosen, {name: each.tobytes() for name, each in found.arrays.items()}
-
-
-def distilled(_: int) -> object:
-    found = distil(WORKLOAD, resolve("fgd"), DistillationOptions(generations=5))
-    return found.generations, found.formula
+def fitted(_: int) -> object:
+    found = fit(WORKLOAD, SearchOptions())
+    return found.evidence, {name: each.tobytes() for name, each in found.arrays.items()}
 
 
 def ordered(jobs: int) -> object:
@@ -42,9 +33,8 @@ def configured(_: int) -> object:
     return fit_scheduler(WORKLOAD, SchedulerFitOptions(), today=resolve("kube-default")).profile
 
 
-@pytest.mark.parametrize("search", [fitted, distilled, ordered, configured])
+@pytest.mark.parametrize("search", [fitted, ordered, configured])
 def test_a_slow_machine_finds_the_same(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "GENERATIONS", (3, 3))
     quiet = search(1)
     clock = itertools.count(0, 3600)
     for name in ("monotonic", "perf_counter", "time"):
@@ -52,12 +42,5 @@ def test_a_slow_machine_finds_the_same(search: Any, monkeypatch: pytest.MonkeyPa
     assert search(1) == quiet
 
 
-@pytest.mark.parametrize("search", [fitted, ordered])
-def test_number_of_processes_changes_nothing(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "GENERATIONS", (2, 2))
-    assert search(2) == search(1)
-
-
-def test_generations_follow_from_the_size_of_the_workload() -> None:
-    assert fitting.generations_of(FitOptions(generations=7), 10**9) == 7
-    assert [fitting.generations_of(FitOptions(), arrivals) for arrivals in (10, 1_000, 10**7)] == [200, 83, 20]
+def test_number_of_processes_changes_nothing() -> None:
+    assert ordered(2) == ordered(1)

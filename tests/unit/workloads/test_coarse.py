@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.support.nightly import examples
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.workloads.coarse import MOST_CLASSES, coarse
-from steersman.workloads.formats.openb.traces import embedded
-from steersman.workloads.profile import MOST_KINDS, typical_pods
+from steersman.workloads.formats.openb import embedded
+from steersman.workloads.profile import MOST_CLASSES, MOST_KINDS, coarse, typical_pods
 from steersman.workloads.workload import Recorded, Workload
 
 

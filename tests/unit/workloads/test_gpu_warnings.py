@@ -4,7 +4,7 @@ from tests.support.cluster_dump import node, pod
 from tests.unit.workloads.test_account import cluster
 
 from steersman.cluster.objects.decoding import node_from_object
-from steersman.workloads.gpu_warnings import no_devices
+from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 
 

@@ -17,13 +17,12 @@ from tests.support.nightly import examples
 from steersman.cli.commands.workload.files import app
 from steersman.cli.main import main
 from steersman.cli.output import display
-from steersman.cluster.gpu_resources import SHARED_GPUS
-from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Toleration
+from steersman.cluster.model import SHARED_GPUS, Constraints, Node, Pod, PodClass, Requests, Toleration
 from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.workloads.convert import convert
 from steersman.workloads.formats.base import LossError
+from steersman.workloads.formats.registry import convert
 from steersman.workloads.generators.deployments import read_rows
 from steersman.workloads.loading import load_nodes, load_pods, load_workload
 from steersman.workloads.workload import SpreadSelectors, Workload

@@ -22,8 +22,7 @@ import numpy.typing as npt
 from cmaes import CMA
 
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
-from steersman.orders.order import Order
-from steersman.orders.run_times import RunTimes
+from steersman.orders.order import Order, RunTimes
 from steersman.orders.scores import LEARNED, LINEAR, UNIT_SIZE, delay_weights
 from steersman.policies.base import Policy, with_order
 from steersman.simulation.arrivals import Schedule

@@ -16,7 +16,7 @@ FGD_UNIT = 0.1  # so that ten points of FGD's score count as much as a usual dif
 
 
 class Residual:
-    """ReLU layers on the features of a node (101) and of the pod (11), and a head with one output, in points.
+    """ReLU layers on the features of a node (31) and of the pod (11), and a head with one output, in points.
 
     A vector of parameters has layer after layer, the head last: the weights [H, I] row by row, then the biases [H].
     The first layer's weights are in the units of the features.
@@ -24,18 +24,15 @@ class Residual:
     Args:
         hidden: widths of the layers.
         units: [2, F] factors of a feature's change, and of a feature after the placement.
-        with_fgd: whether FGD's score is an input.
         base: layers that the parameters are added to, the head last; none: zeros.
     """
 
-    def __init__(
-        self, hidden: tuple[int, ...], units: Array, *, with_fgd: bool = True, base: tuple[Layer, ...] = ()
-    ) -> None:
+    def __init__(self, hidden: tuple[int, ...], units: Array, *, base: tuple[Layer, ...] = ()) -> None:
         self.base = base
         pod = len(view(GPU_VIEW).pod)
         self.shapes = list(pairwise((WEIGHTS + pod, *hidden, 1)))
         # As in `WEIGHTS`: features after, their change, FGD's score; then the pod's. `units` has the change first.
-        self.units = np.concatenate([units[1], units[0], [FGD_UNIT if with_fgd else 0.0], np.ones(pod)])
+        self.units = np.concatenate([units[1], units[0], [FGD_UNIT], np.ones(pod)])
 
     @property
     def size(self) -> int:

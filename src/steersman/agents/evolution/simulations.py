@@ -34,17 +34,17 @@ from steersman.objectives.registry import LIMIT
 from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
-from steersman.policies.features import POD_KINDS, view
-from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
-from steersman.policies.gpu_state.gpu_features import FEATURES, FILLED, TABLE
-from steersman.policies.gpu_state.leftovers import TABLES
-from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
+from steersman.policies.features import POD_KINDS
+from steersman.policies.gpu_state.arrays import RULE_COUNT
+from steersman.policies.gpu_state.gpu_features import FEATURES, LOST_PLANNED
+from steersman.policies.gpu_state.views import feature_spread
+from steersman.policies.heuristics import heuristic
+from steersman.policies.kinds import heuristic_as_linear
 from steersman.policies.kube_scheduler import KUBE_DEFAULT
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD
 from steersman.policies.observations.encoder import summary_of
 from steersman.policies.registry import resolve
-from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
@@ -59,10 +59,6 @@ SHARE = 1  # the kind of pods that ask for a part of one device
 MIN_STD = 1e-6
 RULE_UNIT = 0.2
 """Step of the weight of a heuristic, whose scores differ by about five points between nodes."""
-ARRIVALS_BETWEEN_LOOKS = 40
-LEAST_LOOKS = 25
-"""Least number of decisions that are sampled of a run: a kind of pods never sampled has no units to move in."""
-SPREAD_SEED = 7
 PLANS_KEPT = 16
 POINTS = 100.0
 EXCESS_WEIGHT = 10.0
@@ -74,9 +70,6 @@ SHORT_WAIT = 900.0
 WAITING_TIME = "waiting-time"
 FINAL_STATE_OBJECTIVES = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
 """Objectives that are measured in the state at a run's end."""
-FGD_TERM, RULES_TERM = "fgd", "rules"
-FEATURE_GROUPS = {"tables": range(TABLE, FILLED), "sequences": range(FILLED, FEATURES)}
-"""What `EvolutionConfig.without` can name beside features: leftover tables, and sequences of typical pods."""
 
 
 class EpisodeOutcome(NamedTuple):
@@ -232,64 +225,8 @@ class CandidateEvaluator:
 
     @cached_property
     def spread(self) -> Array:
-        """Return [4, 2, F] by kind of pod how much a feature's change, and the feature after, differ between nodes.
-
-        It is the mean standard deviation within a decision, along runs of FGD.
-        """
-        variances = empty_variances()
-        weights = fgd_weights()
-        for simulator in self.simulators:
-            plan = resample(simulator.workload, ratio=1.0, seed=SPREAD_SEED)
-            execution = Execution(simulator, plan, LinearPolicy("fgd", weights), SPREAD_SEED, record=False)
-            between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
-            for until in range(between, len(plan.pods), between):
-                if execution.advance(until) == event_arrays.DONE:
-                    break
-                cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
-                accumulate_variance(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, variances)
-        spread: Array = np.sqrt(variances.sums / np.maximum(variances.counts, 1.0)[:, None, None])
-        return spread
-
-
-def fgd_weights() -> Array:
-    """Return [4, W] the weights of FGD's score alone."""
-    weights = np.zeros((POD_KINDS, WEIGHTS))
-    weights[:, 2 * FEATURES] = 1.0
-    return weights
-
-
-class ExcludedFeatures(NamedTuple):
-    """What a policy may not use.
-
-    Attributes:
-        features: [F] whether a feature of a node's state is left out.
-        fgd: whether FGD's score is.
-        rules: whether the scores of the other heuristics are.
-    """
-
-    features: npt.NDArray[np.bool_]
-    fgd: bool
-    rules: bool
-
-
-def excluded_features(without: str) -> ExcludedFeatures:
-    """Parse `EvolutionConfig.without`.
-
-    Raises:
-        UsageError: a part of it is not a feature; the message lists the features.
-    """
-    names = [feature.name.removesuffix("_after") for feature in view(GPU_VIEW).node[:FEATURES]]
-    out = np.zeros(FEATURES, dtype=np.bool_)
-    chosen = [name.strip() for name in without.split(",") if name.strip()]
-    for name in chosen:
-        if name in FEATURE_GROUPS:
-            out[FEATURE_GROUPS[name]] = True
-        elif name in names:
-            out[names.index(name)] = True
-        elif name not in (FGD_TERM, RULES_TERM):
-            known = ", ".join((FGD_TERM, RULES_TERM, *FEATURE_GROUPS, *names))
-            raise UsageError(f"without {name!r}: no feature is called so; there are {known}")
-    return ExcludedFeatures(out, FGD_TERM in chosen, RULES_TERM in chosen)
+        """See `feature_spread`."""
+        return feature_spread(simulator.feature_variances() for simulator in self.simulators)
 
 
 class Evolution:
@@ -303,9 +240,6 @@ class Evolution:
         jobs: number of processes; the result does not depend on it.
         start: the policy to continue from, of the same network; None: FGD with planned losses.
         evaluator: the prepared workloads of a search on the same ones with one process; None: they are prepared here.
-
-    Raises:
-        UsageError: `start` is given, and `without` leaves out what it may use.
     """
 
     algorithm = "evolution"
@@ -320,27 +254,21 @@ class Evolution:
         start: LinearPolicy | None = None,
         evaluator: CandidateEvaluator | None = None,
     ) -> None:
-        if start is not None and config.without:
-            raise UsageError("--without belongs to a search from the beginning, not to one from a policy")
         self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
         self.evaluator = CandidateEvaluator(self.workloads, task, config.reference) if evaluator is None else evaluator
         spread = self.evaluator.spread
         # A feature that never differs is left out, and so is one of a kind of pods that never arrives.
-        without = excluded_features(config.without)
-        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=(spread > MIN_STD) & ~without.features)
+        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > MIN_STD)
         point = np.zeros_like(spread)
         # FGD's entry is a change of the weight of its score in `weights`, see `_weights`; `rules` has none for it.
-        usable = np.full(RULE_COUNT, 0.0 if without.rules else 1.0)
-        usable[FGD] = 0.0 if without.fgd else 1.0
-        self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * usable
+        self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * np.ones(RULE_COUNT)
         # The network sees FGD's score and the features; a point has no part for the heuristics.
         if config.network == "mlp":
             self.rule_units = np.zeros((POD_KINDS, 0))
         if start is None:
-            self.base = np.zeros((POD_KINDS, WEIGHTS)) if without.fgd else fgd_weights()
-            losses = TABLE + TABLES.index("planned")
+            self.base = heuristic_as_linear(heuristic("fgd")).weights
             # Points are in units of 1 / spread, so this is a weight of -planned_weight per GPU of planned loss.
-            point[SHARE, 0, losses] = -config.planned_weight * spread[SHARE, 0, losses]
+            point[SHARE, 0, LOST_PLANNED] = -config.planned_weight * spread[SHARE, 0, LOST_PLANNED]
         else:
             self.base = start.weights
         self.base_rules = np.zeros((POD_KINDS, RULE_COUNT))
@@ -348,9 +276,8 @@ class Evolution:
             self.base_rules = start.rules
         self.residual, added = None, np.zeros(0)
         if config.network == "mlp":
-            units = np.where(without.features, 0.0, mean_units(spread, MIN_STD))
             layers = () if start is None else start.network
-            self.residual = Residual(config.widths, units, with_fgd=not without.fgd, base=layers)
+            self.residual = Residual(config.widths, mean_units(spread, MIN_STD), base=layers)
             added = self.residual.start(seed)
         first = np.concatenate([point.ravel(), np.zeros(self.rule_units.size), added])
         self.strategy = SeparableCma(first, config.step, config.population, seed)

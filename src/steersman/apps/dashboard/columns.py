@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from steersman.cluster.gpu_resources import gpu_model
 from steersman.cluster.gpu_units import counted_milli, device_milli
-from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.model import GPU_MILLI, Node, gpu_model
 from steersman.workloads.profile import TypicalPod
 
 GROUP_LABELS = {
@@ -47,15 +46,7 @@ class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
-    """A kind of pod in the workload profile, by which the page colours idle GPU that is of no use.
-
-    Attributes:
-        cpu: milli-CPU.
-        gpus: number of GPUs.
-        milli: milli of each.
-        models: GPU models that it accepts, none: any.
-        share: of the profile.
-    """
+    """A kind of pod of the profile, by which pages colour useless idle GPU: milli-CPU, GPUs, milli of each, models."""
 
     cpu: int
     gpus: int

@@ -24,9 +24,6 @@ class ServerAccess:
     """Headers and TLS of requests to a score server, from the files that the environment names.
 
     The file of headers is read again when it changes, as a mounted Secret does.
-
-    Raises:
-        InputError: a file cannot be read or used.
     """
 
     def __init__(self) -> None:
@@ -49,11 +46,7 @@ class ServerAccess:
 
 
 def read_headers(file: Path) -> Mapping[str, str]:
-    """Return the headers in a file: a line `Name: value` each; lines that are empty or begin with `#` are skipped.
-
-    Raises:
-        InputError: the file cannot be read, or a line is not a header. The line is not shown.
-    """
+    """Return the headers in a file: a line `Name: value` each; lines that are empty or begin with `#` are skipped."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

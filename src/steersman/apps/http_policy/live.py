@@ -14,9 +14,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from steersman.apps.http_policy.client import LIVE_SECONDS, ScoreClient, ScoreServerError
-from steersman.apps.http_policy.policy import node_names
-from steersman.apps.http_policy.request_encoder import RequestEncoder
+from steersman.apps.http_policy.policy import LIVE_SECONDS, RequestEncoder, ScoreClient, ScoreServerError, node_names
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
@@ -43,10 +41,6 @@ class Answer:
 class LiveScoreClient:
     """Client of a score server whose failures are counted, logged at intervals, and followed by a pause.
 
-    Args:
-        url: where requests are posted to.
-        rule: name of the rule that decides instead.
-
     Attributes:
         answer: scores for the next decision.
         decisions: number of decisions: `scored` by the server, `failed` requests, and `skipped` in a pause.
@@ -64,12 +58,7 @@ class LiveScoreClient:
         )
 
     async def ask(self, body: Callable[[], bytes], names: list[str]) -> None:
-        """Ask for the scores of nodes and keep them as `answer`, without scores if there is no right answer in time.
-
-        Args:
-            body: returns the request.
-            names: names of its nodes.
-        """
+        """Ask for the scores of nodes and keep them as `answer`, without scores if there is no right answer in time."""
         # First: an old answer must never decide about another pod.
         self.answer.scores = None
         began = time.monotonic()
@@ -109,11 +98,7 @@ class LiveScoreClient:
 
 
 class ScoreClientMetrics(Collector):
-    """Collector of the metrics of requests to a score server.
-
-    Args:
-        client: client of the server.
-    """
+    """Collector of the metrics of requests to a score server."""
 
     def __init__(self, client: LiveScoreClient) -> None:
         self._client = client
@@ -134,12 +119,7 @@ class ScoreClientMetrics(Collector):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LastAnswerPolicy(Policy):
-    """Policy whose scores are those of the server's last answer.
-
-    Attributes:
-        name: URL of the server, without secrets.
-        answer: the last answer.
-    """
+    """Policy whose scores are those of the server's last answer."""
 
     name: str
     answer: Answer = field(default_factory=Answer)
@@ -170,13 +150,7 @@ class _LastAnswerScorer(Scorer):
 
 
 class HttpDecider(Decider):
-    """Decider of a policy behind HTTP: `ask` before `choose`; the rule chooses where there is no answer.
-
-    Args:
-        view: the cluster.
-        client: client of the server.
-        rule: policy that decides instead.
-    """
+    """Decider of a policy behind HTTP: `ask` before `choose`; the rule chooses where there is no answer."""
 
     def __init__(self, view: ClusterView, client: LiveScoreClient, rule: Policy) -> None:
         self._client, self._rule = client, Decider(view, rule)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.runtime.live_profile import LiveProfile
+from steersman.apps.runtime.policy_manager import LiveProfile
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.apps.scheduler.agent_link import DecisionOutcome
 from steersman.apps.scheduler.agent_policy import AgentScorer, AgentSettings, agent_policy
@@ -27,9 +27,8 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
 from steersman.policies.heuristics import heuristic
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import Addresses, TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.node_names import Addresses, addresses_of
 
 TRAIN_BLOCK, TEST_BLOCK = 80, 20
 """Lengths of blocks of decisions in turn: the first are learned from, the next are held back to test candidates on.
@@ -143,7 +142,7 @@ class BindingObserver(Listener):
                 await reflector.synced.wait()
             while True:
                 if self._decider is None or self._profile.is_due:
-                    await self._profile.make(self.cache.state.gpu_types, leftovers=self._settings.view == GPU)
+                    await self._profile.make(leftovers=self._settings.view == GPU)
                     self.rebuild_decider()
                 await asyncio.sleep(PROFILE_SECONDS)
 
@@ -203,12 +202,7 @@ class BindingObserver(Listener):
 
 
 class BindingThread:
-    """Queue of the bindings that a `BindingObserver` in a thread of its own observes.
-
-    Args:
-        kubeconfig: configuration of the cluster.
-        scheduler_name, settings, telemetry_config, others: see `BindingObserver`.
-    """
+    """Queue of the bindings that a `BindingObserver` in a thread of its own observes."""
 
     def __init__(
         self,
@@ -220,8 +214,21 @@ class BindingThread:
         others: bool = False,
     ) -> None:
         self._bindings: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
-        arguments = kubeconfig, scheduler_name, settings, telemetry_config, others
-        threading.Thread(target=self._run, args=arguments, daemon=True).start()
+
+        async def watch() -> None:
+            async with Client(kubeconfig) as client:
+                observer = BindingObserver(
+                    client, scheduler_name, settings, telemetry_config, self._bindings, others=others
+                )
+                await observer.run()
+
+        def run() -> None:
+            try:
+                asyncio.run(watch())
+            except SteersmanError as error:
+                self._bindings.put(error)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def read(self) -> Iterator[ObservedBinding]:
         """Yield the bindings, without end. Raises SteersmanError: the cluster cannot be watched."""
@@ -230,23 +237,3 @@ class BindingThread:
             if isinstance(binding, SteersmanError):
                 raise binding
             yield binding
-
-    def _run(
-        self,
-        kubeconfig: KubeConfig,
-        scheduler_name: str,
-        settings: AgentSettings,
-        telemetry_config: Configuration | None,
-        others: bool,
-    ) -> None:
-        async def watch() -> None:
-            async with Client(kubeconfig) as client:
-                observer = BindingObserver(
-                    client, scheduler_name, settings, telemetry_config, self._bindings, others=others
-                )
-                await observer.run()
-
-        try:
-            asyncio.run(watch())
-        except SteersmanError as error:
-            self._bindings.put(error)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from steersman.apps.learner.bindings import ObservedBinding
-from steersman.apps.scheduler.agent_link import DecisionOutcome
+from steersman.apps.scheduler.agent_link import DecisionOutcome, Question
 from steersman.envs.base import Arrays, observation_space
 from steersman.envs.inflation import kernels
 from steersman.envs.observation import AFTER
@@ -21,24 +23,19 @@ from steersman.objectives import summary
 from steersman.objectives.judging import reward
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View
+from steersman.training.run import RunEndedError
 
 Observations = dict[str, npt.NDArray[Any]]
 PADDING = {"nodes": 0, "mask": 0, "groups": -1}
 """Padding of the parts of observations that have a row for each node."""
-
-
 StepResult = tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 """Observation, reward, terminated, truncated and infos, each with a leading axis of 1."""
 
+log = structlog.get_logger("learning")
+
 
 class SingleLiveEnv(VectorEnv[Observations, npt.NDArray[np.int64], npt.NDArray[Any]]):
-    """Single environment on a live cluster, which keeps its own state.
-
-    Args:
-        view: observed features.
-        max_nodes: N, the capacity of the observation.
-        objective: objective of the reward.
-    """
+    """Single environment on a live cluster, which keeps its own state; nodes beyond `max_nodes` are not observed."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012 - as Gymnasium declares it
 
@@ -73,13 +70,7 @@ class PassiveLiveEnv(SingleLiveEnv):
     """Single environment whose actions are those of a running scheduler; the argument of `step` is ignored.
 
     An episode ends when the last running pod of the scheduler ends. `reset` and `step` block until the next binding
-    and raise the errors of the source of bindings.
-
-    Args:
-        bindings: the scheduler's bindings.
-        view: observed features.
-        max_nodes: N, the capacity of the observation; bindings to nodes beyond it are left out.
-        objective: objective of the reward.
+    and raise the errors of the source of bindings. Bindings to nodes beyond `max_nodes` are left out.
     """
 
     def __init__(
@@ -138,3 +129,66 @@ def infos_of(row: npt.NDArray[np.float64]) -> Arrays:
     allocation, variance = np.empty(1), np.empty(1)
     kernels.compute_infos(np.tile(row, (1, AFTER + 1, 1)), allocation, variance)
     return {"allocation": allocation, "node_variance": variance}
+
+
+class LiveEnv(SingleLiveEnv):
+    """Single environment of which each decision places a pod of the cluster.
+
+    `reset` and `step` block until the scheduler asks. Where the fallback decided (a late answer, or an infeasible one
+    by then), its choice is in `infos["taken"]` (-1: none, the pod was deleted before); agents learn from it if the
+    observation offers that node. An episode ends when all pods of the scheduler are gone.
+    """
+
+    def __init__(self, connection: Connection, view: View, max_nodes: int, objective: WeightedObjectives) -> None:
+        super().__init__(view, max_nodes, objective)
+        self._connection = connection
+        self._question: Question | None = None
+
+    @property
+    def observed(self) -> Observations:
+        """Observation of the present question, each part with a leading axis of 1."""
+        assert self._question is not None
+        return padded(self._question.observation, self.max_nodes)
+
+    def fallback_action(self, _: Mapping[str, npt.NDArray[Any]] | None = None) -> npt.NDArray[np.int64]:
+        """Return the choice of the scheduler's fallback, [1] int64; where it is cut off, the first feasible slot."""
+        assert self._question is not None
+        slot = self._question.fallback
+        if slot >= self.max_nodes:
+            slot = int(np.argmax(self._question.observation["mask"][: self.max_nodes]))
+        return np.array([slot], dtype=np.int64)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, dict[str, Any]]:
+        """Tell the scheduler that the agent is ready, and return its first question."""
+        if self._question is None:
+            self._connection.send(None)
+            log.info("the agent is ready")
+            self._question = self._receive()
+        return self.observed, {}
+
+    def step(self, actions: npt.NDArray[np.int64]) -> StepResult:
+        """Answer the present question; return what came of it, and the next one."""
+        answer = int(actions[0])
+        try:
+            self._connection.send(answer)
+        except OSError:
+            raise RunEndedError from None
+        self._question = self._receive()
+        done = self._question.previous
+        assert done is not None
+        result = self._result(done, done.after, ended=done.ended)
+        if done.slot != answer:
+            result[-1]["taken"] = np.array([done.slot], dtype=np.int64)
+        return result
+
+    def _receive(self) -> Question:
+        try:
+            question = self._connection.recv()
+        except (EOFError, OSError):
+            question = None
+        if question is None:
+            raise RunEndedError
+        assert isinstance(question, Question)
+        return question

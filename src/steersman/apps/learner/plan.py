@@ -18,7 +18,7 @@ from steersman.core.extras import require_extra
 from steersman.core.folder_lock import LOCK, FolderLock, lock_folder
 from steersman.objectives import registry as objectives
 from steersman.objectives import telemetry
-from steersman.orders.order_file import PolicyOrder
+from steersman.orders.registry import PolicyOrder
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
 from steersman.policies.files.policy_file import Card, open_policy, read_policy, write_policy
@@ -187,19 +187,7 @@ def live_plan(
     has_telemetry: bool = False,
     seed: int = 1,
 ) -> LivePlan:
-    """Return a plan from what is given, and from a policy file to start from.
-
-    Args:
-        scheduler_name: see `LivePlan`.
-        policy: policy file to start from; None: from nothing.
-        options: what is given.
-        has_telemetry: whether nodes' metrics are known, so that the agent observes them.
-        seed: see `LivePlan`.
-
-    Raises:
-        UsageError: an option is invalid or contradicts another.
-        InputError: the file is not a policy file, or its policy cannot be trained further like this.
-    """
+    """Return a plan from what is given, and from a policy file to start from."""
     card = None if policy is None else _card_of(policy)
     usual = card.algorithm if card is not None and card.algorithm in ALGORITHMS else ALGORITHMS[0]
     algorithm, network, hidden = options.algorithm or usual, options.network, options.hidden
@@ -279,11 +267,6 @@ class LiveRun:
 def init_run(plan: LivePlan, folder: Path, nodes: tuple[Node, ...]) -> LiveRun:
     """Lock and prepare the folder of a new or resumed run. A checkpoint alone resumes it.
 
-    Args:
-        plan: the run.
-        folder: folder of the run's files.
-        nodes: the cluster's nodes.
-
     Raises:
         MissingExtraError: torch is not installed.
         UsageError: the policy's objective is undefined on these nodes.
@@ -357,11 +340,6 @@ def build_agent(plan: LivePlan, env: VectorEnv[Any, Any, Any], teacher: Teacher 
     """Return an agent with its network, which has the weights of the policy file to start from.
 
     Features that have not varied here may have varied in the training of that policy, so none is ignored then.
-
-    Args:
-        plan: the plan.
-        env: the cluster.
-        teacher: the fallback's choices.
     """
     from steersman.agents.networks.score_networks import build, load
 

@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from steersman.apps.load import fill_plan, replay
-from steersman.apps.load.capacity import read_capacity
-from steersman.apps.load.cleaning import delete_pods
-from steersman.apps.load.driver import DeploymentLoadGenerator, FillOptions, FillStats, RowLog, planned_seconds
-from steersman.apps.load.fill_plan import FillPlan
-from steersman.apps.load.objects import IMAGE, check_name, selector
+from steersman.apps.load import driver, replay
 from steersman.apps.load.replay import PodReplay, ReplaySpeed, ReplayStats
-from steersman.apps.load.run_state import Kind, RemovedError, RunState, StateStore, new_id
+from steersman.apps.load.run_state import (
+    IMAGE,
+    Kind,
+    RemovedError,
+    Report,
+    RunState,
+    StateStore,
+    check_name,
+    delete_pods,
+    new_id,
+    selector,
+)
 from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
@@ -22,19 +28,12 @@ from steersman.workloads.generators.deployments import ADD, DeploymentSettings, 
 
 T = TypeVar("T")
 
-Report = Callable[[int, int], None]
 OTHER_FILES = "these are not the pods (or not the --speed or --rate) of the replay that was stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """Cluster and namespace of a run.
-
-    Attributes:
-        client: connection to the cluster.
-        namespace: namespace of the run's state and of its Deployments.
-        say: called with a line about what is about to be done.
-    """
+    """Cluster and namespace of a run."""
 
     client: Client
     namespace: str
@@ -50,37 +49,37 @@ async def fill(
     place: RunTarget,
     settings: DeploymentSettings,
     seeds: Sequence[int],
-    fill_options: FillOptions,
+    fill_options: driver.FillOptions,
     output: Path | None,
     report: Report,
-) -> FillStats:
+) -> driver.FillStats:
     """Fill and clear a cluster. Raises SteersmanError: a run exists already, it cannot be done, or the API refuses."""
-    plan = FillPlan(settings, tuple(seeds), await read_capacity(place.client), fill_options)
+    plan = driver.FillPlan(settings, tuple(seeds), await driver.read_capacity(place.client), fill_options)
     rows, store = plan.rows(), place.store
     state = plan.state(rows)
     await store.begin(state)
     return await _drive(place, store, state, rows, fill_options, output, report)
 
 
-async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> FillStats:
+async def resume_fill(place: RunTarget, output: Path | None, report: Report) -> driver.FillStats:
     """Resume filling a cluster. Raises SteersmanError: there is no such run."""
     store, state = await stopped(place, "run")
-    plan = FillPlan.of(state)
+    plan = driver.FillPlan.of(state)
     rows = plan.rows()
-    fill_plan.check_digest(state, fill_plan.digest(rows), fill_plan.OTHER_VERSION)
+    driver.check_digest(state, driver.digest(rows), driver.OTHER_VERSION)
     return await _drive(place, store, state, rows, plan.fill_options, output, report)
 
 
 async def replay_rows(
-    place: RunTarget, rows: Sequence[Row], fill_options: FillOptions, file: str, report: Report, *, resume: bool
-) -> FillStats:
+    place: RunTarget, rows: Sequence[Row], fill_options: driver.FillOptions, file: str, report: Report, *, resume: bool
+) -> driver.FillStats:
     """Replay the Deployments of a CSV. Raises SteersmanError: as `fill`; InputError: Kubernetes would refuse a name."""
     for number, row in enumerate(rows, start=2):
         check_name(row.name, file, f"line {number}")
-    digest = fill_plan.digest(rows)
+    digest = driver.digest(rows)
     if resume:
         store, state = await stopped(place, "replay")
-        fill_plan.check_digest(state, digest, OTHER_FILES)
+        driver.check_digest(state, digest, OTHER_FILES)
     else:
         store, state = place.store, RunState("replay", new_id(), digest, {}, len(rows))
         await store.begin(state)
@@ -102,7 +101,7 @@ async def replay_pods(
     store = place.store
     if resume:
         store, state = await stopped(place, "replay")
-        fill_plan.check_digest(state, replay.digest(timed), OTHER_FILES)
+        driver.check_digest(state, replay.digest(timed), OTHER_FILES)
     else:
         state = RunState("replay", new_id(), replay.digest(timed), {}, len(timed))
     player = PodReplay(place.client, store, state, timed, image, report)
@@ -133,25 +132,25 @@ async def _drive(
     store: StateStore,
     state: RunState,
     rows: Sequence[Row],
-    fill_options: FillOptions,
+    fill_options: driver.FillOptions,
     output: Path | None,
     report: Report,
-) -> FillStats:
+) -> driver.FillStats:
     try:
-        log = RowLog(output, rows[: state.done])
+        log = driver.RowLog(output, rows[: state.done])
     except SteersmanError:
         # Nothing was created yet, so there is nothing to resume.
         if not state.done:
             await store.end()
         raise
     place.say(_plan(rows, fill_options, state.done))
-    driver = DeploymentLoadGenerator(place.client, store, state, rows, fill_options, log, report, place.say)
-    return await _cleaned_if_removed(place.client, state, {place.namespace}, driver.run())
+    generator = driver.DeploymentLoadGenerator(place.client, store, state, rows, fill_options, log, report, place.say)
+    return await _cleaned_if_removed(place.client, state, {place.namespace}, generator.run())
 
 
-def _plan(rows: Sequence[Row], fill_options: FillOptions, done: int) -> str:
+def _plan(rows: Sequence[Row], fill_options: driver.FillOptions, done: int) -> str:
     left = [row for row in rows[done:] if row.action == ADD]
-    seconds = planned_seconds(rows, fill_options, done)
+    seconds = driver.planned_seconds(rows, fill_options, done)
     time = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
     return (
         f"{len(left)} Deployments of {sum(row.pod_count for row in left)} pods are to come: at least {time}, longer "

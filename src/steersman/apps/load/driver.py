@@ -8,21 +8,101 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 
-from steersman.apps.load import cleaning
-from steersman.apps.load.objects import DEPLOYMENTS, IMAGE, RUN, deployment_object, selector
-from steersman.apps.load.pod_tracker import RunPodTracker
-from steersman.apps.load.run_state import RunState, StateStore
-from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient, run_concurrently
-from steersman.core.errors import InputError, SteersmanError
+import msgspec
+import numpy as np
+
+from steersman.apps.load.run_state import (
+    DELETION_SECONDS,
+    DEPLOYMENTS,
+    IMAGE,
+    RUN,
+    RunPodTracker,
+    RunState,
+    StateStore,
+    delete_pods,
+    deployment_object,
+    new_id,
+    selector,
+)
+from steersman.apps.runtime.listing import ALL_PODS, documents, read_nodes, warn_ignored
+from steersman.apps.runtime.tasks import BackgroundTasks, delete_if_exists, retry_transient, run_concurrently
+from steersman.cluster.model import Node
+from steersman.cluster.objects.decoding import is_finished, pod_from_object
+from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.workloads.generators.deployments import ADD, COLUMNS, INTERVAL_SECONDS, WAIT_SECONDS, Row
+from steersman.workloads.generators.deployments import (
+    ADD,
+    COLUMNS,
+    INTERVAL_SECONDS,
+    WAIT_SECONDS,
+    DeploymentSettings,
+    Row,
+    generate,
+)
 
 PATIENCE_SECONDS = 60.0
+RESOURCES = ("cpu", "memory", "pods")
+LOADS = ("cpu_load", "memory_load", "pod_load")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCapacity:
+    """Capacity of the nodes that take pods without tolerations.
+
+    Attributes:
+        cpu_milli, memory_bytes, pods: sums over these nodes.
+        largest_cpu_milli, largest_memory_bytes: maximum of a single node.
+        used: shares of CPU, memory and pods that others' pods hold, 0 to 1.
+    """
+
+    cpu_milli: int
+    memory_bytes: int
+    pods: int
+    largest_cpu_milli: int
+    largest_memory_bytes: int
+    used: tuple[float, float, float]
+
+
+async def read_capacity(client: Client) -> ClusterCapacity:
+    """Read the capacity for pods. Raises SteersmanError: no node takes pods without tolerations."""
+    usable = {node.name: node for node in await read_nodes(client) if takes_pods(node)}
+    if not usable:
+        raise SteersmanError("the cluster has no node that takes pods without tolerations")
+    cpu, memory, places = zip(*map(_amounts, usable.values()), strict=True)
+    total = sum(cpu), sum(memory), sum(places)
+    held, problems = [0, 0, 0], list[InputError]()
+    for document in documents(await client.list(ALL_PODS), "Pod"):
+        content = document.content
+        labels = content["metadata"].get("labels") or {}
+        if content.get("spec", {}).get("nodeName") in usable and RUN not in labels and not is_finished(content):
+            held[2] += 1
+            try:
+                where = f"Pod {content['metadata'].get('namespace', '')}/{content['metadata'].get('name', '')}"
+                requests = pod_from_object(content, file=document.file, where=where).requests
+            except InputError as problem:
+                problems.append(problem)
+                continue
+            held[0] += requests.cpu_milli
+            held[1] += requests.memory_bytes
+    warn_ignored("requests of pods ignored", problems)
+    # Allocatable may be stated as 0.
+    shares = [amount / max(of, 1) for amount, of in zip(held, total, strict=True)]
+    return ClusterCapacity(*total, max(cpu), max(memory), (shares[0], shares[1], shares[2]))
+
+
+def takes_pods(node: Node) -> bool:
+    """Return whether a node takes pods without tolerations."""
+    return not node.unschedulable and all(taint.effect == "PreferNoSchedule" for taint in node.taints)
+
+
+def _amounts(node: Node) -> tuple[int, int, int]:
+    return node.cpu_milli, node.memory_bytes, node.pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +128,7 @@ class FillOptions:
 
 @dataclass(slots=True)
 class FillStats:
-    """Statistics of a run.
-
-    Attributes:
-        deployments, pods: created so far.
-        timed_out: Deployments that were followed by the next one although pods had no node.
-    """
+    """Numbers of a run; `timed_out` Deployments were followed by the next one although pods had no node."""
 
     deployments: int = 0
     pods: int = 0
@@ -73,12 +148,7 @@ def planned_seconds(rows: Sequence[Row], fill_options: FillOptions, done: int = 
 
 
 class RowLog:
-    """CSV of finished rows in AAML's format, written row by row.
-
-    Args:
-        path: file; None: there is none.
-        rows: rows that were finished before.
-    """
+    """CSV of finished rows in AAML's format, written row by row."""
 
     def __init__(self, path: Path | None, rows: Sequence[Row]) -> None:
         self.path = path
@@ -102,18 +172,7 @@ class RowLog:
 
 
 class DeploymentLoadGenerator:
-    """Player of rows on a cluster.
-
-    Args:
-        client: connection to the cluster.
-        store: store of the state; its namespace is that of the Deployments.
-        state: state of the run.
-        rows: all rows.
-        fill_options: options.
-        log: CSV of finished rows.
-        report: called with the number of finished rows and of all.
-        say: called with what is worth knowing during the run.
-    """
+    """Player of rows on a cluster."""
 
     def __init__(
         self,
@@ -134,11 +193,7 @@ class DeploymentLoadGenerator:
         self._created: dict[str, Row] = {}
 
     async def run(self) -> FillStats:
-        """Play all rows that are not done yet.
-
-        Raises:
-            SteersmanError: the API refuses something, or the pods of a clearing do not terminate.
-        """
+        """Play all rows that are not done yet."""
         async with BackgroundTasks(self.fleet.reflector.run()):
             await self.fleet.until(lambda: True, PATIENCE_SECONDS)
             await self._restore()
@@ -223,23 +278,87 @@ class DeploymentLoadGenerator:
     async def _delete(self, names: Sequence[str]) -> None:
         if set(names) >= self._created.keys():
             # as a collection: deleting thousands of pods one by one takes minutes
-            await cleaning.delete_pods(self.client, self.store.namespace, selector(self.state.id), lambda _, __: None)
+            await delete_pods(self.client, self.store.namespace, selector(self.state.id), lambda _, __: None)
         else:
-            await run_concurrently(partial(self._delete_one, name) for name in names)
+            await run_concurrently(
+                partial(delete_if_exists, self.client, f"{self._path}/{name}", {"propagationPolicy": "Background"})
+                for name in names
+            )
         for name in names:
             self._created.pop(name, None)
         # The watch lags behind the deletion; the next Deployments are counted by it.
-        gone = await self.fleet.until(
-            lambda: not any(self.fleet.by_app[name] for name in names), cleaning.PATIENCE_SECONDS
-        )
+        gone = await self.fleet.until(lambda: not any(self.fleet.by_app[name] for name in names), DELETION_SECONDS)
         if not gone:
-            raise SteersmanError(f"pods of deleted Deployments are still there after {cleaning.PATIENCE_SECONDS:.0f} s")
+            raise SteersmanError(f"pods of deleted Deployments are still there after {DELETION_SECONDS:.0f} s")
 
-    async def _delete_one(self, name: str) -> None:
+
+@dataclass(frozen=True, slots=True)
+class FillPlan:
+    """How a cluster is filled and cleared.
+
+    Attributes:
+        settings: which Deployments are drawn, up to which load of the whole cluster, and how often it is filled.
+        seeds: seeds of the Deployments; with each of them the cluster is filled `settings.resets` times.
+        room: capacity of the cluster when the run began, so that a resumed run does the same.
+        fill_options: how the Deployments are created.
+    """
+
+    settings: DeploymentSettings
+    seeds: tuple[int, ...]
+    room: ClusterCapacity
+    fill_options: FillOptions
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the Deployments that `generate` draws for this capacity and the load that other pods leave."""
+        loads = {}
+        for name, resource, used in zip(LOADS, RESOURCES, self.room.used, strict=True):
+            target = getattr(self.settings, name)
+            if used >= target:
+                raise SteersmanError(
+                    f"pods use {100 * used:.0f} % of the cluster's {resource} already, and --{name.replace('_', '-')} "
+                    f"is {100 * target:.0f} %"
+                )
+            loads[name] = target - used
+        settings = replace(self.settings, **loads)
+        nodes = _nodes(self.room)
+        return tuple(row for seed in self.seeds for row in generate(settings, nodes, np.random.default_rng(seed)))
+
+    def state(self, rows: Sequence[Row]) -> RunState:
+        """Return the state of a new run."""
+        return RunState("run", new_id(), digest(rows), msgspec.to_builtins(self), len(rows))
+
+    @classmethod
+    def of(cls, state: RunState) -> FillPlan:
+        """Return the plan of a stopped run. Raises SteersmanError: it is of another version of steersman."""
         try:
-            await retry_transient(
-                lambda: self.client.delete(f"{self._path}/{name}", {"propagationPolicy": "Background"})
-            )
-        except ApiError as error:
-            if error.status != 404:
-                raise
+            return msgspec.convert(state.options, cls)
+        except (msgspec.ValidationError, UsageError):
+            raise SteersmanError(OTHER_VERSION) from None
+
+
+OTHER_VERSION = "this run was begun by another version of steersman; --clean removes what it made"
+
+
+def digest(rows: Sequence[Row]) -> str:
+    """Return a digest of rows."""
+    sha256 = hashlib.sha256()
+    for row in rows:
+        sha256.update("\0".join(str(getattr(row, field.name)) for field in fields(row)).encode() + b"\n")
+    return sha256.hexdigest()[:16]
+
+
+def check_digest(state: RunState, result: str, problem: str) -> None:
+    """Raise SteersmanError with this problem if a resumed run would do something else than it began."""
+    if state.digest != result:
+        raise SteersmanError(problem)
+
+
+def _nodes(room: ClusterCapacity) -> list[Node]:
+    """Return nodes of this capacity: only their sum and the largest node matter."""
+    nodes, cpu, memory, pods = list[Node](), room.cpu_milli, room.memory_bytes, room.pods
+    while cpu or memory:
+        part, share = min(cpu, room.largest_cpu_milli), min(memory, room.largest_memory_bytes)
+        # All places for pods are on the first node, since only their sum matters.
+        nodes.append(Node(f"node-{len(nodes)}", part, share, pods))
+        cpu, memory, pods = cpu - part, memory - share, 0
+    return nodes

@@ -15,10 +15,19 @@ from functools import partial
 
 import msgspec
 
-from steersman.apps.load.objects import IMAGE, MANAGER, PODS, PRIORITY_CLASSES, RUN, pod_object, run_labels
-from steersman.apps.load.pod_tracker import RunPodTracker
-from steersman.apps.load.run_state import RunState, StateStore
-from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient
+from steersman.apps.load.run_state import (
+    IMAGE,
+    MANAGER,
+    PODS,
+    PRIORITY_CLASSES,
+    RUN,
+    RunPodTracker,
+    RunState,
+    StateStore,
+    pod_object,
+    run_labels,
+)
+from steersman.apps.runtime.tasks import BackgroundTasks, delete_if_exists, retry_transient
 from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import MISSING, ApiError, Client
@@ -85,11 +94,7 @@ def scheduled_pods(pods: Sequence[Pod], pace: ReplaySpeed) -> tuple[ScheduledPod
 
 
 def placed(pods: Sequence[Pod], scheduler_name: str, namespace: str) -> tuple[Pod, ...]:
-    """Return the pods for another scheduler or in one namespace ("": unchanged).
-
-    Raises:
-        UsageError: in one namespace, two pods have the same name.
-    """
+    """Return the pods for another scheduler or in one namespace ("": unchanged)."""
     if scheduler_name:
         pods = [replace(pod, scheduler_name=scheduler_name) for pod in pods]
     if namespace:
@@ -108,16 +113,7 @@ def digest(pods: Sequence[ScheduledPod]) -> str:
 
 
 class PodReplay:
-    """Player of pods on a cluster.
-
-    Args:
-        client: connection to the cluster.
-        store: store of the state.
-        state: state of the replay: `done` pods were created, in their order.
-        pods: all pods, in order of creation.
-        image: image of containers whose source names none; they sleep.
-        report: called with the number of finished creations and deletions, and of all.
-    """
+    """Player of pods on a cluster."""
 
     def __init__(
         self,
@@ -147,9 +143,6 @@ class PodReplay:
 
         Those that are not bound for a while (a minute if any of them has an end, else ten seconds), while nothing else
         is to be done, are left waiting.
-
-        Raises:
-            SteersmanError: the API refuses a pod, or one of its name exists.
         """
         self._classes = await self._priority_classes()
         workers = [self._work() for _ in range(CONCURRENCY)]
@@ -224,11 +217,7 @@ class PodReplay:
     async def _delete(self, i: int) -> None:
         pod = self.pods[i].pod
         path = f"{PODS.format(pod.namespace)}/{pod.name}"
-        try:
-            await retry_transient(lambda: self.client.delete(path, {"gracePeriodSeconds": "0"}))
-        except ApiError as error:
-            if error.status != 404:
-                raise
+        await delete_if_exists(self.client, path, {"gracePeriodSeconds": "0"})
 
     def _came(self, key: str) -> None:
         self._seen.add(key)

@@ -10,11 +10,11 @@ from pathlib import Path
 from msgspec import structs
 
 from steersman.apps.local_cluster import nodes, record
-from steersman.apps.local_cluster.control_plane import build, containers, servers
+from steersman.apps.local_cluster.control_plane import build, servers
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.apps.local_cluster.telemetry import processes as telemetry_processes
 from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
-from steersman.apps.runtime.server_version import server_version
+from steersman.apps.runtime.listing import server_version
 from steersman.cluster.model import Node
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
@@ -30,13 +30,7 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """Backend of a control plane: a container engine, or programs in a folder.
-
-    Attributes:
-        engine: the container engine, "" for programs.
-        programs: folder of the programs.
-        version: of Kubernetes, such as `v1.37.2`.
-    """
+    """Backend of a control plane: a container engine, or programs in a folder."""
 
     engine: str = ""
     programs: Path | None = None
@@ -49,20 +43,10 @@ class ControlPlane:
 
 
 def find_control_plane(built: Report, say: Callable[[str], None], minor: str | None = None) -> ControlPlane:
-    """Return the first backend that works: containers, else programs, which are built if they are missing.
-
-    Args:
-        built: called with the number of compiled packages and of all.
-        say: called with a line about what takes long.
-        minor: of Kubernetes, such as `1.37`; None: the newest.
-
-    Raises:
-        UsageError: this minor cannot be built.
-        SteersmanError: neither works.
-    """
+    """Return the first backend that works: containers, else programs, which are built if they are missing."""
     minor = build.find_minor(minor)
     version = build.version_of(minor)
-    engine = containers.find_engine()
+    engine = servers.find_engine()
     if engine:
         return ControlPlane(engine=engine, version=version)
     return ControlPlane(programs=build.programs(built, say, minor), version=version)
@@ -83,20 +67,7 @@ def bring_up(
     port: int | None = None,
     telemetry: TelemetryOptions | None = None,
 ) -> ClusterRecord:
-    """Start a control plane and create nodes; on failure everything started is stopped again.
-
-    Args:
-        name: name of the new cluster.
-        control_plane: backend.
-        node_list: nodes, as `nodes.prepared` returns them.
-        created: called with the number of finished steps towards ready nodes, and of all.
-        say: called with a line about anything else.
-        port: port of the API server; None: any that is free.
-        telemetry: Prometheus and exporters beside it; None: none.
-
-    Raises:
-        SteersmanError: it did not start.
-    """
+    """Start a control plane and create nodes; on failure everything started is stopped again."""
     with record.exclusively(name):
         check_new(name)
         folder = record.folder_of(name)
@@ -106,23 +77,16 @@ def bring_up(
         cluster_record = ClusterRecord(
             name, way, str(kubeconfig), context, engine=control_plane.engine, kubernetes=control_plane.version
         )
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # private keys are written to it
-            # Before anything is started, so that `down` finds what a killed `up` has left.
-            record.write(cluster_record)
+
+        def launch() -> None:
             if control_plane.programs is None:
-                containers.start(control_plane.engine, control_plane.version, folder, name, kubeconfig, port)
+                servers.start_containers(control_plane.engine, control_plane.version, folder, name, kubeconfig, port)
             else:
                 servers.start(control_plane.programs, folder, name, kubeconfig, port)
             kubeconfig.chmod(0o600)
-            asyncio.run(_fill(cluster_record, node_list, created))
-            if telemetry is not None:
-                telemetry_processes.start(cluster_record, telemetry)
-            return _finished(cluster_record)
-        except BaseException:
-            with defer_signals():
-                _remove(cluster_record, say)
-            raise
+
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # private keys are written to it
+        return _brought_up(cluster_record, launch, node_list, created, say, telemetry)
 
 
 def take_over(
@@ -137,9 +101,6 @@ def take_over(
     """Use an existing cluster, and create nodes in it, which are deleted again on failure.
 
     Arguments as of `bring_up`.
-
-    Raises:
-        SteersmanError: there is a cluster of the name already, or the API server does not answer.
     """
     with record.exclusively(name):
         check_new(name)
@@ -150,24 +111,35 @@ def take_over(
             existing.context,
             kubernetes=asyncio.run(_ask_version(existing)),
         )
-        try:
-            record.write(cluster_record)
-            asyncio.run(_fill(cluster_record, node_list, created))
-            if telemetry is not None:
-                telemetry_processes.start(cluster_record, telemetry)
-            return _finished(cluster_record)
-        except BaseException:
-            with defer_signals():
-                _remove(cluster_record, say)
-            raise
+        return _brought_up(cluster_record, lambda: None, node_list, created, say, telemetry)
+
+
+def _brought_up(
+    cluster_record: ClusterRecord,
+    launch: Callable[[], None],
+    node_list: Sequence[Node],
+    created: Report,
+    say: Callable[[str], None],
+    telemetry: TelemetryOptions | None,
+) -> ClusterRecord:
+    try:
+        # Before anything is started, so that `down` finds what a killed `up` has left.
+        record.write(cluster_record)
+        launch()
+        asyncio.run(_fill(cluster_record, node_list, created))
+        if telemetry is not None:
+            telemetry_processes.start(cluster_record, telemetry)
+        ready = structs.replace(cluster_record, ready=True)
+        record.write(ready)
+        return ready
+    except BaseException:
+        with defer_signals():
+            _remove(cluster_record, say)
+        raise
 
 
 def take_down(name: str, say: Callable[[str], None]) -> bool:
-    """Stop what was started for a cluster and forget it; return False if there is no such cluster.
-
-    Raises:
-        SteersmanError: something cannot be stopped; it may be tried again.
-    """
+    """Stop what was started for a cluster and forget it; return False if there is no such cluster."""
     with record.exclusively(name):
         try:
             cluster_record = record.find(name)
@@ -227,17 +199,11 @@ async def _wait_answer(api: Client) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _finished(cluster_record: ClusterRecord) -> ClusterRecord:
-    ready = structs.replace(cluster_record, ready=True)
-    record.write(ready)
-    return ready
-
-
 def _remove(cluster_record: ClusterRecord, say: Callable[[str], None]) -> None:
     folder = record.folder_of(cluster_record.name)
     servers.stop(folder)  # of other backends, what is beside the control plane
     if cluster_record.way is ClusterBackend.CONTAINERS:
-        containers.stop(folder, cluster_record.name)
+        servers.remove_containers(folder, cluster_record.name)
     elif cluster_record.way is ClusterBackend.KUBECONFIG:
         try:
             asyncio.run(_delete_nodes(cluster_record))

@@ -17,13 +17,14 @@ from typing import Any
 import msgspec
 
 from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.local_cluster.folders import state_root
+from steersman.apps.local_cluster.control_plane.servers import stages
 from steersman.apps.local_cluster.nodes import KWOK_KEY
-from steersman.apps.local_cluster.stages import stages
+from steersman.apps.local_cluster.record import state_root
+from steersman.apps.runtime.tasks import get_if_exists
 from steersman.cluster.objects.manifests import Manifest
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig
 
 NAME, NAMESPACE = "kwok-controller", "kube-system"
@@ -55,15 +56,10 @@ COLLECTIONS = {
 PROBE_SECONDS, STARTED_SECONDS, STOP_SECONDS = 10, 2.0, 10.0
 PID, KUBECONFIG, LOG, STAGES = "kwok.pid", "kubeconfig", "kwok.log", "stages.yaml"
 STAGES_FOLDER = "/etc/kwok"
-NOT_FOUND = 404
 
 
 def manifests(image: str) -> list[Manifest]:
-    """Return the objects of the controller: service account, rules, role, binding and Deployment.
-
-    Args:
-        image: image of KWOK's controller that the cluster's nodes can pull.
-    """
+    """Return the objects of the controller: service account, rules, role, binding and Deployment."""
     subject = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
     rules = [
         {"apiGroups": [group], "resources": list(kinds), "verbs": list(verbs)} for group, kinds, verbs in ROLE_RULES
@@ -119,7 +115,7 @@ async def install(client: Client, image: str) -> int:
         ApiError: the API server refuses an object.
     """
     objects = manifests(image)
-    existing = [await _existing(client, each["kind"]) for each in objects]
+    existing = [await get_if_exists(client, f"{COLLECTIONS[each['kind']]}/{NAME}") for each in objects]
     for found, each in zip(existing, objects, strict=True):
         if found is not None and not _is_ours(found):
             raise SteersmanError(
@@ -140,21 +136,11 @@ async def remove(client: Client) -> int:
     count = 0
     # The Deployment first, since it uses all others.
     for kind in reversed(COLLECTIONS):
-        found = await _existing(client, kind)
+        found = await get_if_exists(client, f"{COLLECTIONS[kind]}/{NAME}")
         if found is not None and _is_ours(found):
             await client.delete(f"{COLLECTIONS[kind]}/{NAME}")
             count += 1
     return count
-
-
-async def _existing(client: Client, kind: str) -> Mapping[str, Any] | None:
-    try:
-        found: Mapping[str, Any] = await client.get(f"{COLLECTIONS[kind]}/{NAME}")
-    except ApiError as error:
-        if error.status != NOT_FOUND:
-            raise
-        return None
-    return found
 
 
 def _is_ours(found: Mapping[str, Any]) -> bool:
@@ -175,15 +161,7 @@ def folder_of(config: KubeConfig) -> Path:
 
 
 def start(config: KubeConfig, program: Path) -> Path:
-    """Start the controller as a process that goes on when this one ends; return its log file.
-
-    Args:
-        config: the cluster; its credentials are copied to a file that only this user can read.
-        program: KWOK's controller.
-
-    Raises:
-        SteersmanError: it runs already, or ended at once.
-    """
+    """Start the controller as a process that goes on when this one ends; return its log file."""
     folder = folder_of(config)
     if is_running(config):
         raise SteersmanError(f"KWOK runs for {config.cluster.server} already (process {_pid(folder)})")

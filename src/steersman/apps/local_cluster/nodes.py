@@ -9,25 +9,39 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
 
-from steersman.apps.local_cluster.node_shapes import DEFAULT_PREFIX, NodeShape, is_label
-from steersman.apps.local_cluster.stall_timeout import StallTimeout
-from steersman.cluster.gpu_resources import SHARED_GPUS
-from steersman.cluster.model import Node, Taint
+from steersman.apps.local_cluster.cleaning import StallTimeout
+from steersman.apps.runtime.tasks import get_if_exists
+from steersman.cluster.model import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, Node, Taint
 from steersman.cluster.node_labels import with_standard_labels
 from steersman.cluster.objects.api.decoding import node_from_json
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.manifests import Manifest, node_to_object
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_NODE_GPUS, bytes_, cpu_milli, plausible
 from steersman.kubernetes.client import ApiError, Client
 from steersman.workloads.generators.deployments import CONTROL_PLANE, CONTROL_PLANE_LABEL
 from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.topology import ZONE, Hierarchy, label_nodes
 
+EXAMPLE = "64cpu,256Gi,110pods,8gpu:A100"
+DEFAULT_PREFIX = "node"
+"""Of the names of nodes: node-0000 and on."""
+MAX_PODS = 1_000_000
+MAX_COUNTED_GPUS = 10_000
+MIN_MEMORY_BYTES = 1 << 20
+# The longest first: `nvidia.com/gpu` is the beginning of `nvidia.com/gpu.shared`.
+_GPUS = "|".join(map(re.escape, sorted(PLUGIN_GPUS, key=len, reverse=True)))
+_PART = re.compile(
+    rf"(?P<amount>[0-9.]+[A-Za-z]*?)(?P<what>cpu|pods|gpu|{_GPUS})(?::(?P<model>.*))?|(?P<memory>[0-9].*)"
+)
+_GROUP = re.compile(r"(?:(?P<name>[^=]*)=)?(?P<shape>.*?)(?::(?P<count>[0-9]+))?", re.DOTALL)
+_NODE_PREFIX = re.compile("[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_LABEL = re.compile("[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 NODES = "/api/v1/nodes"
 TYPE_LABEL = "type"
 KWOK = "kwok"
@@ -39,7 +53,6 @@ NO_PRESSURE = {"MemoryPressure": "SufficientMemory", "DiskPressure": "NoDiskPres
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CLUSTER_KEY = "steersman.dev/cluster"
 """Annotation of nodes that were created for the local cluster of this name."""
-
 MANY_PODS = 1_000_000
 """Limit of pods on a node without one, as KWOK sets it: kube-scheduler takes a missing limit for zero."""
 MAX_NODES = 100_000
@@ -47,19 +60,135 @@ CONCURRENCY = 64
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.25
 POLL_NODE_SECONDS = 0.001
-
 Report = Callable[[int, int], None]
 
 
-def equal_nodes(count: int, shape: NodeShape, prefix: str = DEFAULT_PREFIX, first: int = 0) -> tuple[Node, ...]:
-    """Return `count` nodes of one shape, named `node-0000` and on. Raises UsageError: too few or too many.
+@dataclass(frozen=True, slots=True)
+class NodeShape:
+    """Capacity of each of some equal nodes: milli-CPU, bytes of memory, pods, GPUs, their resource name and model."""
 
-    Args:
-        count: number of nodes.
-        shape: their capacity.
-        prefix: of their names.
-        first: number of the first one.
+    cpu_milli: int
+    memory_bytes: int
+    pods: int = 110
+    gpu_count: int = 0
+    gpu_model: str = ""
+    gpu_resource: str = SHARED_GPUS
+
+    def node(self, name: str) -> Node:
+        """Return a node of this shape; GPUs beyond what a bit mask holds become an extended resource."""
+        node = Node(name, self.cpu_milli, self.memory_bytes, self.pods)
+        if self.gpu_count > MAX_NODE_GPUS:
+            labels = {GPU_MODEL_KEY: self.gpu_model} if self.gpu_model else {}
+            return replace(node, extended=((self.gpu_resource, self.gpu_count),), labels=labels)
+        names = (self.gpu_resource,) if self.gpu_count else ()
+        return replace(node, gpu_count=self.gpu_count, gpu_model=self.gpu_model, gpu_resources=names)
+
+
+def parse_shape(text: str) -> NodeShape:
+    """Return the shape of a text such as `64cpu,256Gi,110pods,8gpu:A100`; pods and GPUs are optional.
+
+    `8gpu` are GPUs that pods may share, `8nvidia.com/gpu:A100` those of a device plugin.
     """
+    result: dict[str, int | str] = {}
+
+    def take(name: str, value: int | str) -> None:
+        if name in result:
+            raise _wrong(text, f"{name.partition('_')[0]} is there twice")
+        result[name] = value
+
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        if match is None or (match["model"] is not None and match["what"] in ("cpu", "pods")):
+            raise _wrong(text, f"{part.strip()!r} is no part of a shape")
+        if match["memory"]:
+            take("memory_bytes", _memory(text, match["memory"]))
+        elif match["what"] == "cpu":
+            take("cpu_milli", _amount(text, cpu_milli, match["amount"], MAX_CPU_MILLI))
+        elif match["what"] == "pods":
+            take("pods", _count(text, match["amount"], MAX_PODS))
+        else:
+            is_shared = match["what"] == "gpu"
+            take("gpu_count", _count(text, match["amount"], MAX_NODE_GPUS if is_shared else MAX_COUNTED_GPUS))
+            if not is_shared:
+                take("gpu_resource", match["what"])
+            if match["model"] is not None:
+                take("gpu_model", _model(text, match["model"]))
+    for name, example in (("cpu_milli", "64cpu"), ("memory_bytes", "256Gi")):
+        if name not in result:
+            raise _wrong(text, f"{name.partition('_')[0]} is missing ({example})")
+    return NodeShape(**result)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes of one shape: the prefix of their names, the shape, and how many; None: as many as are asked for."""
+
+    name: str
+    shape: NodeShape
+    count: int | None = None
+
+
+def parse_groups(texts: Sequence[str]) -> list[NodeGroup]:
+    """Return the groups of texts such as `64cpu,256Gi`, `a=8cpu,32Gi` or `b=96cpu,768Gi,8gpu:A100:20` (20 of them)."""
+    groups: list[NodeGroup] = []
+    for text in texts:
+        match = _GROUP.fullmatch(text)
+        assert match is not None
+        name = DEFAULT_PREFIX if match["name"] is None else match["name"].strip()
+        if not _NODE_PREFIX.fullmatch(name):
+            raise UsageError(
+                f"--node-shape {text}: {name!r} is not a name of nodes; expected a-z, 0-9 and - inside, at most 40"
+            )
+        if any(name == group.name for group in groups):
+            raise UsageError(
+                f"--node-shape {text}: there is a shape {name!r} already; give each a name, as b={EXAMPLE}"
+            )
+        # Ten digits are more than any limit, and spare a conversion of thousands.
+        count = None if match["count"] is None else int(match["count"][:10])
+        groups.append(NodeGroup(name, parse_shape(match["shape"]), count))
+    return groups
+
+
+def is_label(text: str) -> bool:
+    """Return whether Kubernetes accepts a text as the value of a label that is not empty."""
+    return _LABEL.fullmatch(text) is not None
+
+
+def _amount(text: str, parse: Callable[[str], int], quantity: str, most: int) -> int:
+    try:
+        amount = plausible(parse(quantity), most, quantity)
+    except ValueError as error:
+        raise _wrong(text, str(error)) from None
+    if not amount:
+        raise _wrong(text, f"{quantity!r} is nothing")
+    return amount
+
+
+def _memory(text: str, quantity: str) -> int:
+    amount = _amount(text, bytes_, quantity, MAX_MEMORY_BYTES)
+    if amount < MIN_MEMORY_BYTES:
+        raise _wrong(text, f"{quantity!r} would be {amount} bytes of memory; is the unit missing?")
+    return amount
+
+
+def _count(text: str, digits: str, most: int) -> int:
+    if not digits.isdigit() or not 0 < int(digits[:10]) <= most:
+        raise _wrong(text, f"{digits!r} is not a number from 1 to {most}")
+    return int(digits)
+
+
+def _model(text: str, model: str) -> str:
+    if not is_label(model):
+        raise _wrong(text, f"{model!r} is no GPU model that a label can hold (letters, digits and - . _ inside)")
+    return model
+
+
+def _wrong(text: str, problem: str) -> UsageError:
+    return UsageError(f"--node-shape {text}: {problem}; {EXAMPLE} is a shape")
+
+
+def equal_nodes(count: int, shape: NodeShape, prefix: str = DEFAULT_PREFIX, first: int = 0) -> tuple[Node, ...]:
+    """Return `count` nodes of one shape, named `node-0000` and on. Raises UsageError: too few or too many."""
     if not 1 <= count <= MAX_NODES:
         raise UsageError(f"--count {count}: expected 1 to {MAX_NODES} nodes")
     width = max(4, len(str(first + count - 1)))
@@ -79,16 +208,7 @@ def reference_node(shape: NodeShape) -> Node:
 
 
 def prepared(nodes: Sequence[Node], hierarchy: Hierarchy | None = None, *, kwok_taint: bool = False) -> list[Node]:
-    """Return the nodes as they will be in the cluster: with host names, limits of pods, racks and KWOK's taint.
-
-    Args:
-        nodes: from a file, or `equal_nodes`.
-        hierarchy: racks and zones for those that state none.
-        kwok_taint: whether pods must tolerate KWOK's taint.
-
-    Raises:
-        SteersmanError: Kubernetes would refuse a node.
-    """
+    """Return the nodes as they will be in the cluster: with host names, limits of pods, racks and KWOK's taint."""
     taints = (Taint(KWOK_KEY, "fake"),) if kwok_taint else ()
     result = []
     for node in map(with_standard_labels, label_nodes(nodes, hierarchy) if hierarchy else nodes):
@@ -136,17 +256,7 @@ def node_object(node: Node, cluster: str) -> Manifest:
 
 
 async def create_nodes(client: Client, nodes: Sequence[Node], cluster: str, report: Report) -> None:
-    """Create nodes and wait until all of them are ready and take pods.
-
-    Args:
-        client: connection to the cluster.
-        nodes: as `prepared` returns them.
-        cluster: name of the local cluster, by which `down` finds them.
-        report: called with the number of ready nodes and of all; a created node counts half.
-
-    Raises:
-        SteersmanError: a node exists already, or nodes do not become ready.
-    """
+    """Create nodes and wait until all of them are ready and take pods."""
     # Workers take from the end.
     waiting = list(reversed(nodes))
     created = 0
@@ -177,13 +287,7 @@ async def node_names(client: Client, cluster: str) -> tuple[list[str], list[str]
 
 
 async def delete_nodes(client: Client, cluster: str, names: Sequence[str] | None = None) -> int:
-    """Delete nodes that were created for a local cluster, and return their number.
-
-    Args:
-        client: connection to the cluster.
-        cluster: name of the local cluster.
-        names: of nodes that were created for it; None: all of these.
-    """
+    """Delete nodes that were created for a local cluster, and return their number."""
     names = (await node_names(client, cluster))[1] if names is None else names
     for name in names:
         try:
@@ -202,22 +306,12 @@ async def _wait_ready(client: Client, nodes: dict[str, Node], report: Report) ->
         ready = sum(1 for each in listed if _takes_pods(each, nodes.get(each.metadata.name)))
         report((len(nodes) + ready) // 2, len(nodes))
         # Nodes are created ready, so readiness does not show that KWOK runs; a lease does.
-        if ready == len(nodes) and await _is_played(client, next(reversed(nodes))):
+        if ready == len(nodes) and await get_if_exists(client, f"{LEASES}/{next(reversed(nodes))}"):
             return
         if patience.ends(len(nodes) - ready):
             unplayed = "; does KWOK run there?" if ready == len(nodes) else ""
             raise SteersmanError(f"{ready} of {len(nodes)} nodes are ready, and no more became so{unplayed}")
         await asyncio.sleep(max(POLL_SECONDS, POLL_NODE_SECONDS * len(nodes)))
-
-
-async def _is_played(client: Client, name: str) -> bool:
-    try:
-        await client.get(f"{LEASES}/{name}")
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return False
-    return True
 
 
 def _takes_pods(result: NodeObject, node: Node | None) -> bool:

@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 import enum
+import fcntl
+import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from steersman.apps.local_cluster.folders import clusters_root, locked
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError, UsageError
 
 DEFAULT_NAME = "steersman"
 RECORD = "cluster.json"
+
+
+def state_root() -> Path:
+    """Return the user's state folder: `$STEERSMAN_STATE_DIR`, else below `$XDG_STATE_HOME` or `~/.local/state`."""
+    own = os.environ.get("STEERSMAN_STATE_DIR")
+    if own:
+        return Path(own).absolute()
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state").absolute() / "steersman"
+
+
+def clusters_root() -> Path:
+    """Return the folder that has a folder for each local cluster."""
+    return state_root() / "clusters"
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold a lock file, which the system releases when this process ends, however it ends.
+
+    `waiting` is called once before waiting for another holder, and may raise.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SteersmanError(f"{path}: cannot be written: {error.strerror}") from None
+    try:
+        try:
+            # Without waiting first, so that `waiting` is called only if there is somebody to wait for.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class ClusterBackend(enum.StrEnum):

@@ -5,22 +5,17 @@ from __future__ import annotations
 from itertools import chain
 from typing import NamedTuple
 
-from steersman.apps.runtime.decoding import ALL_PODS, NODES, documents
-from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.apps.runtime.listing import ALL_PODS, NODES, documents
+from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.kubernetes.selectors import SELECTING
+from steersman.kubernetes.watch import REFUSALS
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import workload_of_objects
 from steersman.workloads.workload import RunningPods, Workload
 
 
 class Resource(NamedTuple):
-    """Kind of objects that belongs to a workload.
-
-    Attributes:
-        kind, version: of the objects.
-        path: path of their collection, over all namespaces.
-    """
+    """Kind of objects that belongs to a workload."""
 
     kind: str
     version: str
@@ -55,7 +50,6 @@ OPTIONAL = (
 """Kinds left out with a warning where the API refuses to list them, or does not have them."""
 SINCE_134 = ("resource.k8s.io/v1",)
 """API versions that older clusters do not have, so that they cannot have such objects either."""
-MISSING = 404
 
 
 async def read_workload(
@@ -64,15 +58,6 @@ async def read_workload(
     """Return the workload of a cluster's objects, as `workloads.loading` makes it of the same objects.
 
     Nothing is written. Invalid objects are left out with a warning, as are kinds that may not be listed.
-
-    Args:
-        client: connection to the cluster.
-        name: name of the workload, such as that of the context.
-        running: what becomes of running pods.
-        lives: whether to read when pods were created, began to run and ended.
-
-    Raises:
-        SteersmanError: nodes or pods may not be listed, or there is no valid one.
     """
     required = {resource: await _list(client, resource) for resource in REQUIRED}
     others: list[Document] = []

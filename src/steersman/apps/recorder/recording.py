@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from steersman.apps.recorder.event_log import EventLog, LoggedEvent, PodEvent
-from steersman.apps.recorder.transitions import save, transitions
+from steersman.apps.recorder.transitions import LoggedEvent, NodeEvent, PodEvent, save, transitions
 from steersman.apps.runtime.tasks import BackgroundTasks
-from steersman.cluster.model import Pod
+from steersman.cluster.model import Node, Pod
+from steersman.cluster.state import ClusterState
 from steersman.core.atomic_files import new_folder
 from steersman.core.errors import SteersmanError
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.objectives.registry import WeightedObjectives
@@ -33,6 +35,64 @@ class RecordingSummary:
     skipped_decisions: int
 
 
+class EventLog(Listener):
+    """Listener of a cache that logs what happens.
+
+    Attributes:
+        entries: logged events.
+        decisions: bindings, by this scheduler, of pods that were pending before.
+    """
+
+    def __init__(self, scheduler_name: str, on_decision: Callable[[int], None] = lambda _: None) -> None:
+        self.scheduler_name, self._on_decision = scheduler_name, on_decision
+        self.entries: list[LoggedEvent] = []
+        self.decisions = 0
+        self.state: Callable[[], ClusterState] = lambda: ClusterState(())
+        self._nodes: dict[int, Node] = {}
+        self._waiting: set[str] = set()
+
+    def on_pod_pending(self, pod: CachedPod) -> None:
+        """See `kubernetes.cache.cached_pod.Listener`."""
+        if pod.key not in self._waiting:
+            self._waiting.add(pod.key)
+            self._note(PodEvent(pod.key, pod.pod))
+
+    def on_pod_bound(self, pod: CachedPod) -> None:
+        """See `kubernetes.cache.cached_pod.Listener`."""
+        self._note(PodEvent(pod.key, pod.pod, pod.node, pod.devices))
+        if pod.key in self._waiting:
+            self._waiting.discard(pod.key)
+            if pod.pod.scheduler_name == self.scheduler_name:
+                self.decisions += 1
+                self._on_decision(self.decisions)
+
+    def on_pod_deleted(self, pod: CachedPod) -> None:
+        """See `kubernetes.cache.cached_pod.Listener`."""
+        self._waiting.discard(pod.key)
+        self._note(PodEvent(pod.key, pod.pod, gone=True))
+
+    def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
+        """See `kubernetes.cache.cached_pod.Listener`; changes of pods on the node are logged already."""
+        before, after = self._nodes.get(slot), self.state().nodes[slot]
+        if before == after:
+            return
+        # Slots of deleted nodes are reused.
+        if before is not None and (after is None or after.name != before.name):
+            self._note(NodeEvent(before.name, None))
+        if after is None:
+            self._nodes.pop(slot, None)
+        else:
+            self._nodes[slot] = after
+            self._note(NodeEvent(after.name, after))
+
+    def on_rebuilt(self) -> None:
+        """See `kubernetes.cache.cached_pod.Listener`; the nodes are the same, in other slots."""
+        self._nodes = {slot: node for slot, node in enumerate(self.state().nodes) if node is not None}
+
+    def _note(self, event: NodeEvent | PodEvent) -> None:
+        self.entries.append(LoggedEvent(time.monotonic(), event))
+
+
 async def watch(
     client: Client,
     scheduler_name: str,
@@ -43,16 +103,7 @@ async def watch(
 ) -> EventLog:
     """Log events until a scheduler has taken `decisions` decisions, the time is up, or this is cancelled.
 
-    Args:
-        client: connection to the cluster.
-        scheduler_name: scheduler whose decisions count.
-        decisions: maximum number.
-        seconds: maximum duration; None: unlimited.
-        report: called with the number of decisions so far.
-        started: called when the cluster was listed: from then on no decision is missed.
-
-    Raises:
-        SteersmanError: the API refuses to list nodes or pods.
+    `started` is called when the cluster was listed: from then on no decision is missed.
     """
     enough = asyncio.Event()
 
@@ -75,18 +126,7 @@ async def watch(
 
 
 def write(journal: EventLog, view: View, objective: WeightedObjectives, output: Path) -> RecordingSummary:
-    """Write a log into a new folder: the transitions, and nodes and pods as a workload.
-
-    Args:
-        journal: logged events.
-        view: view of the observations.
-        objective: objective of the rewards.
-        output: folder.
-
-    Raises:
-        SteersmanError: no decision was followed by another one.
-        InputError: the folder exists, or cannot be written.
-    """
+    """Write a log into a new folder: the transitions, and nodes and pods as a workload."""
     result = transitions(journal.entries, journal.scheduler_name, view)
     with new_folder(output) as folder:
         count = save(result, objective, folder / TRANSITIONS)

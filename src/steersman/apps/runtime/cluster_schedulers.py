@@ -18,7 +18,7 @@ import msgspec
 
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
-from steersman.kubernetes.optional_watch import REFUSALS
+from steersman.kubernetes.watch import REFUSALS
 from steersman.policies.files.kube_configuration import read_content
 from steersman.policies.node_scores.kube_profile import KubeProfile
 
@@ -55,11 +55,7 @@ class FoundScheduler:
 
 
 async def find_schedulers(client: Client) -> list[FoundScheduler]:
-    """Return the kube-schedulers of a cluster, those that may not be read left out.
-
-    Raises:
-        SteersmanError: the API server does not answer, or not as it should.
-    """
+    """Return the kube-schedulers of a cluster, those that may not be read left out."""
     found = [_of_pod(each) for each in await _listed(client, STATIC_PODS, STATIC_SELECTOR)]
     for deployment in await _listed(client, DEPLOYMENTS):
         found += [each async for each in _of_deployment(client, deployment)]
@@ -69,11 +65,7 @@ async def find_schedulers(client: Client) -> list[FoundScheduler]:
 
 
 def read_profiles(scheduler: FoundScheduler, minor: str) -> dict[str, KubeProfile]:
-    """Return the profiles of a scheduler's configuration by `schedulerName`.
-
-    Raises:
-        SteersmanError: it is invalid, or has what cannot be computed; the message names its ConfigMap.
-    """
+    """Return the profiles of a scheduler's configuration by `schedulerName`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scheduler.yaml"
         file.write_text(scheduler.content, encoding="utf-8")

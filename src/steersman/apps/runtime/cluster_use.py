@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from steersman.apps.runtime.device_lists import list_device_offers
+from steersman.apps.runtime.listing import list_device_offers
 from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node
 from steersman.cluster.objects.api.decoding import node_from_json, valid_pod
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_node, decode_requests
 from steersman.cluster.objects.device_offers import DeviceOffers
@@ -186,13 +186,7 @@ class ClusterUse:
 
 
 class ObjectHandler:
-    """Handler of the events of nodes or pods.
-
-    Args:
-        known: the objects of the view, by key.
-        put: adds or replaces one.
-        drop: removes one by its key.
-    """
+    """Handler of the events of nodes or pods."""
 
     def __init__(
         self, known: Mapping[str, object], put: Callable[[msgspec.Raw], None], drop: Callable[[str], None]

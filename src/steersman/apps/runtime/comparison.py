@@ -9,27 +9,33 @@ few pods.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
-from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
+from steersman.kubernetes.credentials import file_stamp
 from steersman.policies.base import Policy, decided_by, default_member
+from steersman.policies.files.policy_file import SUFFIX, Card, ComparedOn, read_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.portfolio_policy import DEFAULT_RULE
+from steersman.policies.registry import PORTFOLIO_NAMES, check_telemetry, policy_path, resolve, split_limit
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice, choice_of
-from steersman.workloads.shapes import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
+from steersman.workloads.profile import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
+COMPARED_OBJECTIVE = "allocation"
+"""Objective by which a comparison with rules ranks policies."""
 FALLBACK_RULE = DEFAULT_RULE
 """Rule that decides until the first comparison has ended, and where a policy behind HTTP does not answer."""
 LEAST_PODS = 20
@@ -48,11 +54,88 @@ about a minute."""
 RETRY_SECONDS = 600.0
 """Delay after a failed comparison."""
 NICENESS = 10
-
 Compare = Callable[[tuple[Workload, Policy]], MemberChoice]
 """Function that returns what decides on a workload, see `compare`."""
 
 log = structlog.get_logger("policy")
+
+
+class PolicyReloader:
+    """A policy by name or file, with change detection for files.
+
+    Args:
+        spec: name or file of the policy.
+        has_telemetry: whether nodes' metrics are queried, without which a policy trained on them cannot decide.
+        policy: a policy that has neither; `spec` is then its name.
+
+    Attributes:
+        policy: the loaded policy.
+        version: digest of the policy's file; "" for a policy without a file.
+        problem: why the file's present content is unusable; "" if it is usable.
+        reads: number of reads by result, "loaded" or "refused".
+    """
+
+    def __init__(self, spec: str, *, has_telemetry: bool = False, policy: Policy | None = None) -> None:
+        self.spec, self._given, self.problem = spec, policy, ""
+        self._has_telemetry = has_telemetry
+        self.reads = {"loaded": 1, "refused": 0}
+        # Before the file is read: a change in between is then noticed at the next check.
+        self._stamp = self._file_stamp()
+        self._read()
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the policy comes from a policy file; rules and user code have none."""
+        return self._card is not None
+
+    @property
+    def other_objective(self) -> str:
+        """Objective that the policy was trained for if it is not GPU allocation, else ""."""
+        objective = self._card.objective if self._card is not None else COMPARED_OBJECTIVE
+        return "" if objective == COMPARED_OBJECTIVE else objective
+
+    @property
+    def compared_on(self) -> ComparedOn | None:
+        """Cluster on which the policy was compared with rules when its file was written; None if it was not."""
+        return None if self._card is None else self._card.compared_on
+
+    def renewed(self) -> bool:
+        """Reload the file if it changed, and return True if it was reloaded.
+
+        A file that cannot be used is logged once and leaves the present policy in place.
+        """
+        stamp = self._file_stamp()
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        try:
+            self._read()
+        except SteersmanError as error:
+            self.problem = str(error)
+            self.reads["refused"] += 1
+            log.error("policy file cannot be used; the previous policy stays active", error=self.problem)
+            return False
+        self.problem = ""
+        self.reads["loaded"] += 1
+        log.info("policy file reloaded", policy=self.policy.name)
+        return True
+
+    def _read(self) -> None:
+        source = self.spec
+        policy = resolve(source) if self._given is None else self._given
+        check_telemetry(policy, source, has_telemetry=self._has_telemetry)
+        card: Card | None = None
+        version = ""
+        if self._given is None and ((name := split_limit(source)[0]) in PORTFOLIO_NAMES or name.endswith(SUFFIX)):
+            with policy_path(source) as path:
+                card = read_policy(path)[0]
+                version = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        self.policy, self._card, self.version = policy, card, version
+
+    def _file_stamp(self) -> tuple[str, int, int, int] | None:
+        """Return a value that changes with the file, or None without a file."""
+        stamp = file_stamp(Path(self.spec)) if self.spec.endswith(SUFFIX) else None
+        return None if stamp is None else (self.spec, *stamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +220,7 @@ class PolicyChoice:
 
 
 def compare(task: tuple[Workload, Policy]) -> MemberChoice:
-    """Return the chosen member of a portfolio; of another policy itself, unless a rule is clearly better.
-
-    Args:
-        task: the workload, and the policy.
-
-    Raises:
-        SteersmanError: no pod requests GPUs, no node has any, or the policy failed.
-    """
+    """Return the chosen member of a portfolio; of another policy itself, unless a rule is clearly better."""
     workload, policy = task
     simulator = Simulator(workload)
     if policy.members:
@@ -209,12 +285,7 @@ class PolicyComparison:
         return PolicyChoice(default_member(policy), member, self.file.version)
 
     async def compare_if_due(self, nodes: Sequence[Node], classes: Sequence[PodClass]) -> bool:
-        """Compare if a comparison is due, activate what it chose, and return True if the active policy changed.
-
-        Args:
-            nodes: the cluster's nodes.
-            classes: classes of the recent pods.
-        """
+        """Compare if a comparison is due, activate what it chose, and return True if the active policy changed."""
         if not self.is_needed:
             return not self.is_settled and self._activate(self._configured_choice())
         if self.recognise(nodes, classes):

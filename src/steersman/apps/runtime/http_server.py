@@ -1,7 +1,7 @@
 """HTTP server in the running event loop, with the probes and the metrics that every steersman server offers.
 
 Where this is the event loop that does the work, a probe times out if it is blocked, which is the liveness signal. The
-scheduler answers probes in another thread (`apps.runtime.side_loop`).
+scheduler answers probes in another thread (`apps.runtime.tasks`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, Self
 
+import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from steersman.apps.runtime.error_responses import ErrorAwareRunner
-from steersman.apps.runtime.side_loop import run_in_loop
+from steersman.apps.runtime.tasks import BackgroundTasks, run_in_loop
 from steersman.core.errors import SteersmanError
+from steersman.prometheus.probe import Probe
 
 ADDRESS = "127.0.0.1"
 SHUTDOWN_SECONDS = 1.0
@@ -27,12 +29,13 @@ KEEPALIVE_SECONDS = 3630.0
 """Time after which an idle connection is closed: longer than proxies keep theirs, see aiohttp."""
 OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
 """Paths of every server; they need no authentication."""
-
 Checks = Mapping[str, Callable[[], str]]
 """Functions by check name that return the problem in a few words, "" if the check passes."""
 VERBOSE = "verbose"
 """Query parameter of a probe that adds the notes, which never fail it."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = structlog.get_logger("http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,6 @@ class WebServer:
         headers: headers of responses to requests that no handler answers.
         keepalive_seconds: time after which an idle connection is closed.
         loop: event loop of what the metrics are read from; None: the one that serves them.
-
-    Attributes:
-        port: port that the server listens on.
     """
 
     def __init__(
@@ -98,11 +98,7 @@ class WebServer:
         )
 
     async def __aenter__(self) -> Self:
-        """Start listening.
-
-        Raises:
-            SteersmanError: the address or port is not available.
-        """
+        """Start listening. Raises SteersmanError: the address or port is not available."""
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self._address, self.port, ssl_context=self._tls).start()
@@ -154,3 +150,75 @@ def _probe_handler(name: str, checks: Checks, notes: Checks) -> Handler:
         return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
 
     return handle
+
+
+class ErrorAwareRunner(web.AppRunner):
+    """Runner that answers requests that no handler answers, such as malformed HTTP, by one line; the log has one, too.
+
+    aiohttp's own have no headers of the application's, and a traceback in the log, for whoever can connect.
+    """
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, app: web.Application, headers: Mapping[str, str], **options: Any) -> None:
+        super().__init__(app, access_log=None, **options)
+        self._headers = headers
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        server = _Server(made.request_handler, request_factory=made.request_factory, **made._kwargs)
+        server.headers = self._headers
+        return server
+
+
+class _Server(web.Server):
+    headers: Mapping[str, str]
+
+    def __call__(self) -> web.RequestHandler:
+        return _RequestHandler(self, self.headers, loop=self._loop, **self._kwargs)
+
+
+class _RequestHandler(web.RequestHandler):
+    __slots__ = ("_headers",)
+
+    def __init__(self, server: web.Server, headers: Mapping[str, str], **options: Any) -> None:
+        super().__init__(server, **options)
+        self._headers = headers
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        response = super().handle_error(request, status, exc, message and " ".join(message.split()) + "\n")
+        response.headers.update(self._headers)
+        return response
+
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        error = options.get("exc_info")
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):  # the latter of a body that is discarded
+            log.debug("malformed request", error=" ".join(str(error).split()))
+        else:  # an error of this program: its log says where
+            log.error("request failed", exc_info=error)
+
+
+async def serve_probe(probe: Probe, address: str, port: int) -> None:
+    """Measure latencies and serve them until cancelled. Raises SteersmanError: the address or port is not available."""
+    registry = CollectorRegistry()
+    registry.register(probe)
+
+    async def handle(request: web.Request) -> web.Response:
+        latencies, user = probe.latencies, request.match_info.get("user", "")
+        if user and user not in probe.failures:
+            raise web.HTTPNotFound(text=f"unknown users; known are {', '.join(probe.failures)}\n")
+        values = [latencies[user]] if user in latencies else [] if user else list(latencies.values())
+        if not values or (not user and len(values) < len(probe.failures)):
+            return web.Response(text="not measured\n", status=503)
+        return web.Response(text=f"{max(values):.3f}\n")
+
+    app = web.Application()
+    app.router.add_get("/", handle)
+    server = WebServer(registry, Probes(), ListenAddress(address, port), app)
+    # After the server's own paths, such as /metrics, which it would also match.
+    app.router.add_get("/{user}", handle)
+    async with server, BackgroundTasks(probe.run()):
+        structlog.get_logger("probe").info("listening", address=address, port=server.port, users=list(probe.failures))
+        await asyncio.Event().wait()

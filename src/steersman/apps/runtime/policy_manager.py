@@ -5,21 +5,34 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from statistics import median_low
 
 import structlog
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
 from steersman.apps.http_policy.policy import server_url
-from steersman.apps.runtime.comparison import FALLBACK_RULE, PolicyComparison
-from steersman.apps.runtime.live_profile import LiveProfile
-from steersman.apps.runtime.policy_reloader import PolicyReloader
-from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
-from steersman.cluster.model import Constraints, GpuType, Node, PodClass, PodSelector, Requests, TopologySpread
-from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.apps.runtime.comparison import FALLBACK_RULE, PolicyComparison, PolicyReloader
+from steersman.cluster.model import (
+    GPU_MILLI,
+    Constraints,
+    GpuType,
+    Node,
+    PodClass,
+    PodSelector,
+    Requests,
+    TopologySpread,
+)
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.core.errors import UsageError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.processes import ask_process
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
@@ -27,14 +40,26 @@ from steersman.kubernetes.selectors import Selectors
 from steersman.policies.base import Need, Policy, default_member, derives_tables, with_profile
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
 from steersman.policies.heuristics import heuristic
 from steersman.policies.node_scores.default_spreading import PodReader
 from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
-from steersman.workloads.profile import TypicalPod
+from steersman.workloads.formats.kubernetes.controllers import services_of
+from steersman.workloads.profile import TypicalPod, typical_pods
+from steersman.workloads.workload import SpreadSelectors
 
+WINDOW = 10_000
+"""Size of the sliding window in pods."""
+NEW_SHARE = 0.1
+"""Share of the window that must be new before the profile is rebuilt."""
+GENERIC_KINDS = 10
+"""Kinds of pods whose weight the generic ones have: half of a profile where the window holds as many kinds."""
+PODS_OF_EMPTY_WINDOW = 100
+"""Number of generic pods for an empty window."""
+"""Typical pods and the types of the cluster's GPUs."""
 CHECK_INTERVAL_SECONDS = 10.0
 """Interval of the checks whether the workload profile or the policy file changed."""
 GROWTH_INTERVAL_SECONDS = 1.0
@@ -51,7 +76,175 @@ MAX_REMEMBERED_WARNINGS = 1000
 EARLY_CHECK_GROWTH = 2
 """Growth of the number of pods since the last check that makes the next one due early."""
 
-log = structlog.get_logger("policy")
+log, profile_log = structlog.get_logger("policy"), structlog.get_logger("profile")
+
+
+class PodWindow:
+    """Sliding window over the classes of arriving pods."""
+
+    def __init__(self) -> None:
+        self._classes: deque[PodClass] = deque(maxlen=WINDOW)
+        self._new = 0
+
+    def __len__(self) -> int:
+        """Return the number of pods."""
+        return len(self._classes)
+
+    def see(self, pod_class: PodClass) -> None:
+        """Add the class of an arriving pod."""
+        self._classes.append(pod_class)
+        self._new += 1
+
+    @property
+    def classes(self) -> tuple[PodClass, ...]:
+        """Classes in the window, the newest last."""
+        return tuple(self._classes)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough pods arrived since the profile was built to rebuild it."""
+        return self._new > NEW_SHARE * len(self._classes)
+
+    @property
+    def is_mostly_new(self) -> bool:
+        """Whether the number of pods has doubled since the profile was built, or half of a full window is new."""
+        return self._new > 0 and self._new >= len(self._classes) / 2
+
+    def typical_pods(self) -> tuple[TypicalPod, ...]:
+        """Return the workload profile of the present window, and restart the count of new pods."""
+        self._new = 0
+        return typical_pods(self._classes)
+
+    def expected_pods(self, nodes: Iterable[Node]) -> tuple[TypicalPod, ...]:
+        """Return the profile of the window and of generic pods for these nodes.
+
+        The pods of a burst are those of its first controllers, which tell little of the pods that follow: what counts
+        is the number of kinds, not that of pods.
+        """
+        kinds = len(set(self._classes))
+        count = round(GENERIC_KINDS * len(self._classes) / kinds) if kinds else PODS_OF_EMPTY_WINDOW
+        return typical_pods(chain(self._classes, generic_pods(nodes, count)))
+
+
+def generic_pods(nodes: Iterable[Node], count: int) -> list[PodClass]:
+    """Return about so many pods of 1, 2, 4 and more whole GPUs, up to the largest node; none without GPUs.
+
+    Those of each size request as many GPUs in all, and half of the CPU that a typical node has for each GPU.
+    """
+    with_gpus = [node for node in nodes if node.gpu_count]
+    if not with_gpus:
+        return []
+    cpu = median_low(node.cpu_milli // node.gpu_count for node in with_gpus) // 2
+    largest = max(node.gpu_count for node in with_gpus)
+    sizes = [1 << i for i in range(largest.bit_length())]
+    total = sum(1 / size for size in sizes)
+    return [
+        PodClass(Requests(cpu_milli=size * cpu, memory_bytes=0, gpu_count=size, gpu_milli=GPU_MILLI))
+        for size in sizes
+        for _ in range(round(count / size / total))
+    ]
+
+
+class LiveProfile(PodWindow):
+    """Workload profile of a sliding window over pods.
+
+    Attributes:
+        pods: the typical pods in use.
+        leftovers: their leftover tables; None if no policy needs them or they are not computed yet.
+        made_at: time of the last build, in seconds of `time.time`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pods: tuple[TypicalPod, ...] = ()
+        self.leftovers: LeftoverArrays | None = None
+        self.made_at = time.time()
+
+    async def make(self, *, leftovers: bool) -> bool:
+        """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.
+
+        If that process fails, for example for lack of memory, the previous one stays until enough pods are new again.
+        """
+        pods = self.typical_pods()
+        # Equal pods need no new deciders, but are known to be current.
+        if pods == self.pods and (self.leftovers is not None or not leftovers):
+            self.made_at = time.time()
+            return False
+        # The tables take about a second, for which the event loop must not be blocked.
+        try:
+            tables = await ask_process(leftover_arrays, pods) if leftovers else None
+        except SteersmanError as error:
+            profile_log.error("the workload profile could not be rebuilt; the previous one stays", error=str(error))
+            return False
+        self.pods, self.leftovers, self.made_at = pods, tables, time.time()
+        profile_log.info("workload profile rebuilt", typical_pods=len(pods), of=len(self))
+        return True
+
+
+class LiveSpreadSelectors:
+    """Callable that returns the current selectors; the object stays the same while they do not change."""
+
+    def __init__(self, selectors: Selectors | None) -> None:
+        self._selectors, self._version, self._current = selectors, 0, SpreadSelectors()
+
+    def __call__(self) -> SpreadSelectors:
+        """Return the current selectors."""
+        if self._selectors is not None and self._version != self._selectors.version:
+            self._version, self._current = self._selectors.version, services_of(self._selectors)
+        return self._current
+
+
+class PolicyMetrics(Collector):
+    """Collector of the policy's metrics; a scrape only reads values that exist already."""
+
+    def __init__(self, comparison: PolicyComparison) -> None:
+        self._comparison = comparison
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of one scrape."""
+        comparison, choice = self._comparison, self._comparison.choice
+        info = GaugeMetricFamily(
+            "steersman_policy_info",
+            "Active policy: its name, the member of a portfolio and the digest of the policy file.",
+            labels=("name", "member", "digest"),
+        )
+        info.add_metric((choice.policy.name, choice.member, choice.version), 1)
+        yield info
+        file = comparison.file
+        reads = CounterMetricFamily(
+            "steersman_policy_reads", "Reads of the policy file by result: loaded or refused.", labels=["result"]
+        )
+        for outcome, count in file.reads.items():
+            reads.add_metric((outcome,), count)
+        yield reads
+        yield GaugeMetricFamily(
+            "steersman_policy_file_broken",
+            "1 if the policy file is unusable and the previous policy stays active, else 0.",
+            value=int(bool(file.problem)),
+        )
+        yield CounterMetricFamily(
+            "steersman_policy_comparison_failures",
+            "Comparisons of the policy with rules that failed or timed out.",
+            value=comparison.failures,
+        )
+        if comparison.result is None:
+            return
+        yield GaugeMetricFamily(
+            "steersman_policy_comparison_timestamp_seconds",
+            "Unix time of the last comparison of the policy with rules.",
+            value=comparison.finished,
+        )
+        savings = comparison.result.savings
+        yield GaugeMetricFamily(
+            "steersman_policy_comparison_difference_points",
+            "Unallocated GPUs under the best candidate minus those under the fallback, in percentage points.",
+            value=-float(savings.mean()) if len(savings) else 0.0,
+        )
+        yield GaugeMetricFamily(
+            "steersman_policy_comparison_draws",
+            "Draws of arrivals on which the last comparison tested the best candidate against the fallback.",
+            value=len(savings),
+        )
 
 
 class PolicyManager:
@@ -145,26 +338,17 @@ class PolicyManager:
         return selectors
 
     async def begin(self, state: ClusterState) -> None:
-        """Build the first workload profile, before the first decider; activate a policy fitted to this cluster.
-
-        Args:
-            state: the cluster's state after the first list.
-        """
+        """Build the first workload profile, before the first decider; activate a policy fitted to this cluster."""
         await self._rebuild_profile(state)
         self.comparison.recognise(_nodes(state), self.profile.classes)
 
     async def _rebuild_profile(self, state: ClusterState) -> bool:
         needs_leftovers = any(derives_tables(policy) for policy in (self.policy, self.deciding))
-        has_changed = await self.profile.make(state.gpu_types, leftovers=needs_leftovers)
+        has_changed = await self.profile.make(leftovers=needs_leftovers)
         return has_changed and self.deciding.prepared is None
 
     async def keep(self, state: Callable[[], ClusterState], renew: Callable[[], None]) -> None:
-        """Keep the active policy and the workload profile up to date, until cancelled.
-
-        Args:
-            state: function that returns the cluster's state.
-            renew: callback after a change; its owner builds new deciders.
-        """
+        """Keep the active policy and the workload profile up to date, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_profile(state, renew))
             group.create_task(self._keep_choice(state, renew))

@@ -3,24 +3,84 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import uvloop
 
-from steersman.core.backoff import Backoff
 from steersman.core.early_signals import SIGNALS
-from steersman.kubernetes.client import ApiError, UnreachableError, is_transient
+from steersman.core.event_loop import Backoff
+from steersman.kubernetes.client import MISSING, ApiError, Client, UnreachableError, is_transient
 
 T = TypeVar("T")
-
 PATIENCE_SECONDS = 60.0
 """Time after which a transient error is no longer retried."""
 WAIT_SECONDS = (0.2, 5.0)
 """First and longest delay between two attempts."""
 CONCURRENCY = 32
+
+
+@contextmanager
+def side_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """Yield an event loop that runs in a thread during the block. What is started in it must end in the block."""
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="probes and lease", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def run_in_loop(loop: asyncio.AbstractEventLoop, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in an event loop of another thread, and return what it returns.
+
+    A cancellation is passed on, and this waits until the coroutine has ended.
+    """
+    ended: concurrent.futures.Future[T] = concurrent.futures.Future()
+    tasks: list[asyncio.Task[T]] = []
+
+    def start() -> None:
+        task = loop.create_task(main())
+        tasks.append(task)
+        task.add_done_callback(finish)
+
+    def finish(task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            ended.set_exception(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            ended.set_exception(error)
+        else:
+            ended.set_result(task.result())
+
+    loop.call_soon_threadsafe(start)
+    waiting = asyncio.wrap_future(ended)
+    while True:
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            if waiting.done():
+                raise
+            # `start` comes first in the other loop.
+            loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+
+
+@asynccontextmanager
+async def entered_in_loop(
+    loop: asyncio.AbstractEventLoop, manager: AbstractAsyncContextManager[T, None]
+) -> AsyncIterator[T]:
+    """Enter and leave an asynchronous context manager in an event loop of another thread."""
+    entered = await run_in_loop(loop, manager.__aenter__)
+    try:
+        yield entered
+    finally:
+        await run_in_loop(loop, lambda: manager.__aexit__(None, None, None))
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -68,10 +128,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 async def retry_transient(ask: Callable[[], Awaitable[T]], patience: float = PATIENCE_SECONDS) -> T:
     """Return the response to an idempotent API request; retry with backoff while the API is unreachable or overloaded.
 
-    Args:
-        ask: function that sends the request.
-        patience: seconds until an error is no longer retried.
-
     Raises:
         UnreachableError: the API is unreachable for longer than `patience`.
         ApiError: the API refuses the request, or is overloaded for longer than `patience`.
@@ -85,6 +141,25 @@ async def retry_transient(ask: Callable[[], Awaitable[T]], patience: float = PAT
             if not is_transient(error) or asyncio.get_running_loop().time() > deadline:
                 raise
         await backoff.wait()
+
+
+async def get_if_exists(client: Client, path: str) -> Any | None:
+    """Return an object of the API, None if there is none."""
+    try:
+        return await client.get(path)
+    except ApiError as error:
+        if error.status != MISSING:
+            raise
+        return None
+
+
+async def delete_if_exists(client: Client, path: str, query: Mapping[str, str] | None = None) -> None:
+    """Delete an object of the API, as `retry_transient` does."""
+    try:
+        await retry_transient(lambda: client.delete(path, query))
+    except ApiError as error:
+        if error.status != MISSING:
+            raise
 
 
 async def run_concurrently(jobs: Iterable[Callable[[], Awaitable[object]]], concurrency: int = CONCURRENCY) -> None:
@@ -106,11 +181,7 @@ async def run_concurrently(jobs: Iterable[Callable[[], Awaitable[object]]], conc
 
 
 class BackgroundTasks:
-    """Tasks that run during an `async with` block and are cancelled at its end; a failing task cancels the block.
-
-    Args:
-        coroutines: coroutines to run.
-    """
+    """Tasks that run during an `async with` block and are cancelled at its end; a failing task cancels the block."""
 
     def __init__(self, *coroutines: Coroutine[Any, Any, None]) -> None:
         self._coroutines = coroutines

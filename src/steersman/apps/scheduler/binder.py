@@ -12,14 +12,14 @@ from enum import Enum
 import msgspec
 import structlog
 
-from steersman.cluster.gpu_resources import PLUGIN_GPUS
+from steersman.cluster.model import PLUGIN_GPUS
 from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.fields import FieldError
-from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY
+from steersman.cluster.objects.gpus import GPU_INDEX_KEY
 from steersman.cluster.state import device_indices
-from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.kubernetes.cache.cached_pod import CachedPod, has_changed
 from steersman.kubernetes.client import (
     BUSY,

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import structlog
 
-from steersman.cluster.objects.api.devices import FOR_REQUESTS
+from steersman.cluster.objects.api.claims import FOR_REQUESTS
 from steersman.cluster.objects.device_offers import DeviceId
 from steersman.core.errors import SteersmanError
 from steersman.core.quantities import whole

@@ -15,10 +15,9 @@ import numpy as np
 
 from steersman.apps.scheduler.queued_pod import NO_GROUP, Group, QueuedPod
 from steersman.cluster.state import ClusterState
-from steersman.orders.cluster_size import cluster_size
 from steersman.orders.group_scores import WaitingGroups
-from steersman.orders.live_order import LiveOrder
-from steersman.orders.run_times import recurring_owner
+from steersman.orders.live_order import LiveOrder, cluster_size
+from steersman.orders.order import recurring_owner
 
 FIRST_ROWS = 4
 BACKFILL_DEPTH = 100

@@ -13,11 +13,10 @@ from pathlib import Path
 import structlog
 
 from steersman.apps.http_policy.live import ScoreClientMetrics
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
-from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_metrics import PolicyMetrics
-from steersman.apps.runtime.policy_reloader import PolicyReloader
-from steersman.apps.runtime.side_loop import entered_in_loop, run_in_loop, side_loop
+from steersman.apps.runtime.policy_manager import PolicyManager, PolicyMetrics
+from steersman.apps.runtime.tasks import entered_in_loop, run_in_loop, side_loop
 from steersman.apps.scheduler.agent_policy import AgentMetrics, AgentSettings, agent_policy
 from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.apps.scheduler.reporting import Conditions, StatusReporter
@@ -33,10 +32,8 @@ from steersman.kubernetes.watch import Reflector
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
 from steersman.orders.order import AGE, Order
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.metrics import TelemetryMetrics
-from steersman.prometheus.node_names import Addresses, addresses_of
 
 STUCK_SECONDS = 60.0
 """Delay of the event loop beyond which the process is unhealthy, and its lease is not renewed."""
@@ -56,7 +53,6 @@ class SchedulerSettings:
     Attributes:
         policy: name or file, see `policies.registry.resolve`; a file is reloaded when it changes.
         agent: agent that decides while it learns; the policy decides where it does not answer. None: none.
-        fitted: policy file that replaces the policy as soon as it exists.
         unchecked: whether a learned policy decides without having been compared with rules.
         telemetry: Prometheus queries; None: no telemetry, so limits of latency are ignored.
         options: pods of this scheduler.
@@ -72,7 +68,6 @@ class SchedulerSettings:
 
     policy: str
     agent: AgentSettings | None = None
-    fitted: Path | None = None
     unchecked: bool = False
     telemetry: Configuration | None = None
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
@@ -128,7 +123,7 @@ class LiveScheduler(Scheduler):
     def __init__(self, client: Client, settings: SchedulerSettings) -> None:
         self.settings = settings
         self.telemetry = None if settings.telemetry is None else TelemetryCollector(settings.telemetry, self._nodes)
-        named = PolicyReloader(settings.policy, settings.fitted, has_telemetry=self.telemetry is not None)
+        named = PolicyReloader(settings.policy, has_telemetry=self.telemetry is not None)
         self.agent = None if settings.agent is None else agent_policy(settings.agent, named.policy, self.telemetry)
         self._own_running: set[str] = set()
         if self.agent is not None:

@@ -13,8 +13,8 @@ import structlog
 from steersman.apps.scheduler.metrics import SchedulerMetrics
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.cluster.objects.api.pods import UNSCHEDULABLE
-from steersman.core.backoff import Backoff
 from steersman.core.errors import SteersmanError
+from steersman.core.event_loop import Backoff
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import BUSY, CONFLICT, MISSING, STRATEGIC_PATCH, ApiError, Client, UnreachableError
 from steersman.kubernetes.events import BUSY_POLL_SECONDS, EventRecorder, ObjectReference

@@ -30,15 +30,13 @@ from steersman.cluster.constraints.node import Mask
 from steersman.cluster.constraints.reasons import FurtherRefusals, other_gpus, unschedulable_message
 from steersman.cluster.volumes.rules import VolumeFit, VolumePlan, fit
 from steersman.core.errors import SteersmanError
-from steersman.core.time_slices import TimeSlices
+from steersman.core.event_loop import TimeSlices
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
-from steersman.kubernetes.volumes.storage_scores import storage_scores
-from steersman.kubernetes.volumes.watch import Volumes
-from steersman.orders.cluster_size import free_share
-from steersman.orders.live_order import LiveOrder
+from steersman.kubernetes.volumes import Volumes, storage_scores
+from steersman.orders.live_order import LiveOrder, free_share
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
 

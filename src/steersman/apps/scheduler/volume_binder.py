@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from steersman.cluster.objects.api.volumes import SELECTED_NODE, VolumeClaim
+from steersman.cluster.objects.api.claims import SELECTED_NODE, VolumeClaim
 from steersman.cluster.volumes.rules import VolumeObjects, VolumePlan
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from steersman.apps.service import admission
-from steersman.apps.service.admission import Deadline
+from steersman.apps.service import limits
 from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.messages.types import (
+from steersman.apps.service.limits import Deadline
+from steersman.apps.service.messages import (
     NULL,
     ExtenderArgs,
     ExtenderFilterResult,
@@ -32,20 +32,22 @@ from steersman.apps.service.messages.types import (
 from steersman.apps.service.metrics import ServiceMetrics
 from steersman.apps.service.scoring.kernels import BEST
 from steersman.apps.service.scoring.node_scorer import (
+    HIGHEST,
     LARGEST_OBJECT,
     LARGEST_POD,
+    NEUTRAL,
     InvalidRequestError,
     NodeScorer,
     NodeSet,
     NodeSets,
     NodeSubset,
     Pods,
+    Ranking,
     RefusedRequestError,
     cluster_of,
+    neutral,
 )
-from steersman.apps.service.scoring.ranking import HIGHEST, NEUTRAL, Ranking, neutral
-from steersman.apps.service.scoring.time_budget import TimeBudget
-from steersman.apps.service.scoring.unknown_pods import UnusualPodError
+from steersman.apps.service.scoring.unknown_pods import TimeBudget, UnusualPodError
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.pod_query import PodQuery
@@ -88,13 +90,7 @@ KnownPod = tuple[Pod, CachedPod | None]
 
 @dataclass(slots=True)
 class ScoreResult:
-    """A ranking, or the reason why there is none.
-
-    Attributes:
-        nodes: nodes of the request.
-        ranking: None where scores are neutral.
-        reason: why they are neutral.
-    """
+    """A ranking, or the reason why there is none."""
 
     nodes: NodeSet
     ranking: Ranking | None
@@ -111,15 +107,7 @@ class ScoreResult:
 
 
 class Api:
-    """Request handlers of the service.
-
-    Args:
-        config: configuration of the service.
-        policy: returns the policy's current name.
-        watched: the watched cluster; None: every request brings one.
-        scorer_for: returns the policy's scorer for another cluster and a pod.
-        metrics: counts every answer.
-    """
+    """Request handlers of the service."""
 
     def __init__(
         self,
@@ -129,13 +117,8 @@ class Api:
         scorer_for: MakeNodeScorer,
         metrics: ServiceMetrics,
     ) -> None:
-        self.config, self.policy, self.watched, self.scorer_for, self.metrics = (
-            config,
-            policy,
-            watched,
-            scorer_for,
-            metrics,
-        )
+        self.config, self.policy, self.watched = config, policy, watched
+        self.scorer_for, self.metrics = scorer_for, metrics
         self.sets, self._pods = NodeSets(), Pods()
         self._large = TimeBudget(LARGE_SHARE, LARGE_SAVED_SECONDS)
         self._log = structlog.get_logger("service").bind()  # bound once, since every answer reads it
@@ -183,11 +166,11 @@ class Api:
         if watched is None:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
         nodes = self._nodes_of(request) or watched.node_scorer.all_nodes
-        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
+        if reason := limits.request_neutral_reason(deadline, overloaded=overloaded):
             return self._no_limit(nodes, reason)
         try:
             pod, _ = self._decode_pod(request.pod)
-            if reason := self._stale_reason() or (admission.SHADOW if self.config.shadow else ""):
+            if reason := self._stale_reason() or (limits.SHADOW if self.config.shadow else ""):
                 return self._no_limit(nodes, reason)
             if not pod.latency.limited:
                 return LimitedNodes(node_set=self.sets.keep(nodes), ignored=list(pod.latency.ignored))
@@ -195,7 +178,7 @@ class Api:
                 left, outcome = node_scorer.limited(query, nodes)
         except UnusualPodError as error:
             self._log.debug("unusual", why=str(error))
-            return self._no_limit(nodes, admission.UNUSUAL)
+            return self._no_limit(nodes, limits.UNUSUAL)
         kept = None if left is None else np.packbits(left, bitorder="little").tobytes()
         return LimitedNodes(
             node_set=self.sets.keep(nodes), kept=kept, outcome=outcome, ignored=list(pod.latency.ignored)
@@ -210,7 +193,8 @@ class Api:
         names = [_name_of(raw, f"nodes[{i}]") for i, raw in enumerate(request.nodes)]
         self._check_names(names)
         # Pods that are sent describe another cluster than the watched one.
-        if self.watched is not None and not request.pods and self._knows(names):
+        watched = self.watched
+        if watched is not None and not request.pods and watched.node_scorer.decider.state.slots.keys() >= set(names):
             result = self._watched_result(lambda: self._decode_pod(request.pod), NodeSet(names), deadline, overloaded)
         else:
             result = self._sent_result(request.pod, request.nodes, request.pods, deadline, overloaded)
@@ -222,7 +206,7 @@ class Api:
         """Answer `POST /filter`; every node passes where scores are neutral."""
         nodes = self._extender_nodes(args)
         refused: dict[str, str] = {}
-        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
+        if reason := limits.request_neutral_reason(deadline, overloaded=overloaded):
             self._neutral(None, nodes, reason)
         else:
             refused = self._refused(args, nodes)
@@ -238,7 +222,7 @@ class Api:
     def _refused(self, args: ExtenderArgs, nodes: NodeSet) -> dict[str, str]:
         try:
             pod, known = self._extender_pod(args.pod)
-            if reason := self._stale_reason() or (admission.SHADOW if self.config.shadow else ""):
+            if reason := self._stale_reason() or (limits.SHADOW if self.config.shadow else ""):
                 self._neutral(pod, nodes, reason)
                 return {}
             with self._extender_scorer(args, pod, known) as (node_scorer, query):
@@ -328,7 +312,7 @@ class Api:
         if watched is None:
             raise InvalidRequestError("no cluster is watched here; send one as cluster")
         node_set = watched.node_scorer.all_nodes if nodes is None else nodes
-        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
+        if reason := limits.request_neutral_reason(deadline, overloaded=overloaded):
             return self._neutral(None, node_set, reason)
         try:
             pod, known = pod_of_request()
@@ -353,7 +337,7 @@ class Api:
         overloaded: bool,
     ) -> ScoreResult:
         self.check_sent()
-        if reason := admission.request_neutral_reason(deadline, overloaded=overloaded):
+        if reason := limits.request_neutral_reason(deadline, overloaded=overloaded):
             names = [_name_of(each, f"nodes[{i}]") for i, each in enumerate(nodes)]
             _check_names(names)
             return self._neutral(None, NodeSet(names), reason)
@@ -391,9 +375,7 @@ class Api:
     def _result(
         self, pod: Pod, nodes: NodeSet, ask: Callable[[], Ranking], deadline: Deadline, *, is_sent: bool = False
     ) -> ScoreResult:
-        if reason := self._stale_reason(is_sent=is_sent) or admission.request_neutral_reason(
-            deadline, overloaded=False
-        ):
+        if reason := self._stale_reason(is_sent=is_sent) or limits.request_neutral_reason(deadline, overloaded=False):
             return self._neutral(pod, nodes, reason)
         try:
             ranking = ask()
@@ -404,21 +386,22 @@ class Api:
             raise
         except SteersmanError as error:
             self._log.error("no scores", pod=_key(pod), error=str(error))
-            return self._neutral(pod, nodes, admission.POLICY)
+            return self._neutral(pod, nodes, limits.POLICY)
         # Whoever asked has given up by now, so these scores will not decide, and are not counted as a choice.
         if deadline.passed:
-            return self._neutral(pod, nodes, admission.DEADLINE)
+            return self._neutral(pod, nodes, limits.DEADLINE)
         node = nodes.names[ranking.chosen] if ranking.chosen >= 0 else ""
         if self.config.shadow:
-            self._log.info("shadow", pod=_key(pod), node=node, policy=self.policy(), scores=_named(ranking))
-            return self._neutral(pod, nodes, admission.SHADOW)
+            scores = dict(zip(ranking.names, ranking.scores().tolist(), strict=True))
+            self._log.info("shadow", pod=_key(pod), node=node, policy=self.policy(), scores=scores)
+            return self._neutral(pod, nodes, limits.SHADOW)
         self._log.debug("scored", pod=_key(pod), node=node, nodes=len(nodes.names))
         self.metrics.scored("" if is_sent else _key(pod), node)
         return ScoreResult(nodes, ranking)
 
     def _stale_reason(self, *, is_sent: bool = False) -> str:
         watched = None if is_sent else self.watched
-        return admission.STALE if watched is not None and watched.age > self.config.stale_seconds else ""
+        return limits.STALE if watched is not None and watched.age > self.config.stale_seconds else ""
 
     def _neutral(self, pod: Pod | None, nodes: NodeSet, reason: str) -> ScoreResult:
         self._log.debug("neutral", pod="" if pod is None else _key(pod), reason=reason)
@@ -427,12 +410,7 @@ class Api:
 
     def _unusual(self, nodes: NodeSet, error: UnusualPodError) -> ScoreResult:
         self._log.debug("unusual", why=str(error))
-        return self._neutral(None, nodes, admission.UNUSUAL)
-
-    def _knows(self, names: Sequence[str]) -> bool:
-        assert self.watched is not None
-        slots = self.watched.node_scorer.decider.state.slots
-        return all(name in slots for name in names)
+        return self._neutral(None, nodes, limits.UNUSUAL)
 
 
 def _check_sources(request: ScoreInputs) -> None:
@@ -444,10 +422,6 @@ def _check_sources(request: ScoreInputs) -> None:
 
 def _key(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.name}"
-
-
-def _named(ranking: Ranking) -> dict[str, int]:
-    return dict(zip(ranking.names, ranking.scores().tolist(), strict=True))
 
 
 def _node_names(raw: msgspec.Raw) -> list[str]:

@@ -58,11 +58,7 @@ class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 def read_config(path: Path) -> ServiceConfig:
-    """Read a configuration file.
-
-    Raises:
-        InputError: the file cannot be read, is not YAML, or has an unknown field or a value out of range.
-    """
+    """Read a configuration file."""
     config = convert(read_document(path, KIND), ServiceConfig, path)
     check(config, path)
     return config

@@ -16,11 +16,7 @@ LONGEST_KEY = 320
 
 
 class ServiceMetrics:
-    """Metrics of one service, in a registry of its own.
-
-    Args:
-        state_age: seconds since the API server was last heard, 0 while all is watched; None: no cluster is watched.
-    """
+    """Metrics of one service, in a registry of its own; `state_age` is None where no cluster is watched."""
 
     def __init__(self, state_age: Callable[[], float] | None = None) -> None:
         self.registry = CollectorRegistry()

@@ -9,10 +9,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.http_server import Probes
-from steersman.apps.runtime.policy_manager import PolicyManager, check_served
-from steersman.apps.runtime.policy_metrics import PolicyMetrics
-from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.policy_manager import PolicyManager, PolicyMetrics, check_served
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.apps.service.api import Api
 from steersman.apps.service.config import ServiceConfig, exposure
@@ -32,23 +31,15 @@ from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy, derives_tables
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import read_configuration
-from steersman.prometheus.metrics import TelemetryMetrics
-from steersman.prometheus.node_names import Addresses, addresses_of
 from steersman.workloads.profile import typical_pods
 
 log = structlog.get_logger("service")
 
 
 class WatchedCluster(Listener):
-    """State of a live cluster, with the policy's scorer for it.
-
-    Args:
-        client: connection to the API server.
-        policy_manager: owner of the policy and its workload profile.
-        metrics: records where pods were bound.
-    """
+    """State of a live cluster, with the policy's scorer for it."""
 
     def __init__(self, client: Client, policy_manager: PolicyManager, metrics: ServiceMetrics) -> None:
         self.policy_manager, self.metrics = policy_manager, metrics
@@ -110,9 +101,6 @@ class WatchedCluster(Listener):
         if self._node_scorer is not None:
             self.renew()
 
-    def _state(self) -> ClusterState:
-        return self.cache.state
-
     async def run(self) -> None:
         """Watch the cluster until cancelled. Raises ApiError: the API server refuses."""
         telemetry = self.policy_manager.telemetry
@@ -123,20 +111,11 @@ class WatchedCluster(Listener):
             await self.policy_manager.begin(self.cache.state)
             self.renew()
             log.info("watching", nodes=len(self.cache.state.slots), policy=self.policy_manager.deciding.name)
-            await self.policy_manager.keep(self._state, self.renew)
+            await self.policy_manager.keep(lambda: self.cache.state, self.renew)
 
 
 class Service:
-    """The score service.
-
-    Args:
-        config: configuration.
-        client: of the cluster to watch; None: every request brings one.
-
-    Raises:
-        SteersmanError: without a watched cluster the policy must be prepared, and there is no telemetry.
-        InputError: the configuration of telemetry cannot be used.
-    """
+    """The score service; without a client of a cluster to watch, every request brings one."""
 
     def __init__(self, config: ServiceConfig, client: Client | None) -> None:
         self.config = config
@@ -167,9 +146,6 @@ class Service:
 
     async def run(self, listening: Callable[[int], object] = lambda _: None) -> None:
         """Serve until cancelled.
-
-        Args:
-            listening: called with the port.
 
         Raises:
             ApiError: the API server refuses the watches.
@@ -202,11 +178,7 @@ class Service:
         return choice.member, choice.evidence
 
     def _scorer_for(self, state: ClusterState, pod: Pod) -> NodeScorer:
-        """Return a scorer for a request's own cluster, whose profile is its pods and the one in question.
-
-        Raises:
-            RefusedRequestError: the policy derives tables from the profile, which takes longer than a request may.
-        """
+        """Return a scorer for a request's own cluster, whose profile is its pods and the one in question."""
         policy = self.policy_manager.deciding
         if derives_tables(policy):
             raise RefusedRequestError(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import ssl
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,20 +17,19 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from steersman.apps.runtime.http_server import OPEN, Handler, ListenAddress, Probes, WebServer
-from steersman.apps.service.admission import Deadline
 from steersman.apps.service.api import Api
-from steersman.apps.service.authentication import Authenticator
-from steersman.apps.service.client_limits import (
+from steersman.apps.service.config import ServiceConfig, Tls, read_token
+from steersman.apps.service.limits import (
     BODY_SECONDS,
     IDLE_SECONDS,
     BodyBudget,
     Connection,
     Connections,
+    Deadline,
     TooManyBodiesError,
 )
-from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.messages.openapi import Route, openapi
-from steersman.apps.service.messages.types import (
+from steersman.apps.service.messages import (
+    Endpoint,
     Explanation,
     ExtenderArgs,
     ExtenderFilterResult,
@@ -39,14 +41,17 @@ from steersman.apps.service.messages.types import (
     ScoreResponse,
     Scores,
     Suggestion,
+    openapi,
 )
 from steersman.apps.service.metrics import ServiceMetrics
 from steersman.apps.service.scoring.explanation import Explainer
 from steersman.apps.service.scoring.node_scorer import InvalidRequestError, RefusedRequestError, UnknownNodeSetError
-from steersman.apps.service.scoring.time_budget import TimeBudget
-from steersman.apps.service.scoring.unknown_pods import UnusualPodError
-from steersman.core.errors import SteersmanError
+from steersman.apps.service.scoring.unknown_pods import TimeBudget, UnusualPodError
+from steersman.core.errors import InputError, SteersmanError
+from steersman.kubernetes.credentials import file_stamp
 
+CHECK_SECONDS = 10.0
+"""Interval between checks of the files."""
 LARGE_BODY = 512 << 10
 """Bytes of a body beyond which decoding takes milliseconds; the names of 5,000 nodes take fewer."""
 LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.1
@@ -58,66 +63,152 @@ OTHER = "other"
 log = structlog.get_logger("service")
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A path that can be requested.
+class Authenticator:
+    """Bearer token and TLS configuration of the service.
+
+    A replaced certificate or token is used from the next handshake or request on. A certificate authority that is added
+    to `tls.clientCa` is, too; one that is removed is trusted until the service restarts.
 
     Attributes:
-        route: its entry in the OpenAPI document.
-        answer: handler of the decoded body.
-        may_be_neutral: whether an overloaded service still answers, neutrally.
+        tls: context for HTTPS; None: plain HTTP.
+        problem: why replaced files cannot be used; "" if they can.
     """
 
-    route: Route
-    answer: Callable[..., Any]
-    may_be_neutral: bool = True
+    def __init__(self, config: ServiceConfig) -> None:
+        self._config, self.problem = config, ""
+        self._stamp = self._now()
+        self._token = read_token(config.token_file) if config.token_file else None
+        self.tls = None if config.tls is None else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        _load(self.tls, config.tls)
+
+    @property
+    def has_token(self) -> bool:
+        """Return whether clients need a token."""
+        return self._token is not None
+
+    def is_unauthorized(self, request: web.Request) -> bool:
+        """Return True if the bearer token is missing or wrong."""
+        if self._token is None:
+            return False
+        kind, _, given = request.headers.get("Authorization", "").partition(" ")
+        given_token = given.strip().encode("utf-8", "surrogateescape")
+        return kind.lower() != "bearer" or not hmac.compare_digest(given_token, self._token)
+
+    async def keep(self) -> None:
+        """Reload the files when they change, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            self.renew()
+
+    def renew(self) -> None:
+        """Reload the files if they changed. Files that cannot be used change nothing and are logged once."""
+        stamp = self._now()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            token = read_token(self._config.token_file) if self._config.token_file else None
+            # First into a context that is thrown away: a file that cannot be used must not half change the one in use.
+            _load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), self._config.tls)
+            _load(self.tls, self._config.tls)
+        except InputError as error:
+            self.problem = str(error)
+            log.error("token or certificates cannot be used; the previous ones stay in use", error=self.problem)
+            return
+        self._token, self.problem = token, ""
+        log.info("token and certificates read again")
+
+    def _now(self) -> tuple[tuple[int, int, int] | None, ...]:
+        tls = self._config.tls
+        files = (self._config.token_file, *((tls.certificate, tls.key, tls.client_ca) if tls else ()))
+        return tuple(file_stamp(Path(file)) for file in files if file)
+
+
+def _load(context: ssl.SSLContext | None, files: Tls | None) -> None:
+    if context is None or files is None:
+        return
+    for file in (files.certificate, files.key, files.client_ca):
+        if file:
+            _readable(file)
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_password)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            files.certificate, "", "", f"with {files.key} is no usable certificate: {_said(error)}"
+        ) from None
+    if files.client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(files.client_ca)
+        except (OSError, ValueError) as error:
+            raise InputError(files.client_ca, "", "", f"holds no usable certificate: {_said(error)}") from None
+
+
+def _readable(file: str) -> None:
+    try:
+        with Path(file).open("rb"):
+            pass
+    except OSError as error:
+        raise InputError(file, "", "", f"cannot be read: {error.strerror}") from None
+
+
+def _no_password() -> str:
+    """Refuse encrypted keys, for which OpenSSL would prompt on the terminal."""
+    raise ValueError("the key is encrypted; expected one without a password")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    return " ".join(str(error).split())
 
 
 def endpoints(api: Api, explainer: Explainer) -> tuple[Endpoint, ...]:
     """Return all endpoints."""
-
-    def route(path: str, request_type: Any, response_type: Any, summary: str) -> Route:
-        return Route(path, request_type, response_type, summary)
-
     return (
-        Endpoint(route("/v1/scores", ScoreInputs, Scores, "Scores of nodes for a pod, as an array."), api.scores),
+        Endpoint("/v1/scores", ScoreInputs, Scores, "Scores of nodes for a pod, as an array.", api.scores),
         Endpoint(
-            route("/v1/limits", ScoreInputs, LimitedNodes, "Nodes that a pod's hard limit of latency leaves."),
+            "/v1/limits",
+            ScoreInputs,
+            LimitedNodes,
+            "Nodes that a pod's hard limit of latency leaves.",
             api.limit,
         ),
-        Endpoint(route("/v1/suggestions", ScoreInputs, Suggestion, "The node that would be chosen."), api.suggest),
+        Endpoint("/v1/suggestions", ScoreInputs, Suggestion, "The node that would be chosen.", api.suggest),
         Endpoint(
-            route("/v1/explain", ScoreInputs, Explanation, "Why this node, and why not others."),
+            "/v1/explain",
+            ScoreInputs,
+            Explanation,
+            "Why this node, and why not others.",
             explainer.explain,
-            may_be_neutral=False,
+            False,
         ),
-        Endpoint(route("/score", ScoreRequest, ScoreResponse, "Scores of nodes that are sent, by name."), api.score),
         Endpoint(
-            route("/filter", ExtenderArgs, ExtenderFilterResult, "Scheduler extender: nodes that a pod fits."),
+            "/score",
+            ScoreRequest,
+            ScoreResponse,
+            "Scores of nodes that are sent, by name.",
+            api.score,
+        ),
+        Endpoint(
+            "/filter",
+            ExtenderArgs,
+            ExtenderFilterResult,
+            "Scheduler extender: nodes that a pod fits.",
             api.filter,
         ),
         Endpoint(
-            route("/prioritize", ExtenderArgs, list[HostPriority], "Scheduler extender: scores, 0 to 10."),
+            "/prioritize",
+            ExtenderArgs,
+            list[HostPriority],
+            "Scheduler extender: scores, 0 to 10.",
             api.prioritize,
         ),
     )
 
 
 class HttpServer(WebServer):
-    """The service's HTTP server.
-
-    Args:
-        config: configuration of the service.
-        api, explainer: handlers.
-        metrics: exported at `/metrics`; counts every request.
-        probes: checks of the probes.
-
-    Attributes:
-        port: port that it listens on.
-
-    Raises:
-        InputError: a file of the configuration cannot be used.
-    """
+    """The service's HTTP server."""
 
     def __init__(
         self, config: ServiceConfig, api: Api, explainer: Explainer, metrics: ServiceMetrics, probes: Probes
@@ -131,9 +222,9 @@ class HttpServer(WebServer):
         app = web.Application(client_max_size=config.max_body_bytes, middlewares=[self._watch])
         routes = endpoints(api, explainer)
         for each in routes:
-            self._known.add(each.route.path)
-            app.router.add_post(each.route.path, self._handler(each))
-        document = openapi([each.route for each in routes], secured=self._guard.has_token)
+            self._known.add(each.path)
+            app.router.add_post(each.path, self._handler(each))
+        document = openapi(routes, secured=self._guard.has_token)
         app.router.add_get("/openapi.json", _constant(msgspec.json.encode(document), "application/json"))
         probes = replace(probes, notes={**probes.notes, "files": lambda: self._guard.problem})
         metrics.watch_files(lambda: self._guard.problem)
@@ -208,7 +299,7 @@ class HttpServer(WebServer):
         return answer
 
     def _handler(self, endpoint: Endpoint) -> Handler:
-        decode = msgspec.json.Decoder(endpoint.route.request_type).decode
+        decode = msgspec.json.Decoder(endpoint.request_type).decode
 
         async def handle(request: web.Request) -> web.Response:
             deadline = Deadline(self.config.deadline_milliseconds / 1000)

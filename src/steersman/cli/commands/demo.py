@@ -7,13 +7,16 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from steersman.agents.configs import EvolutionConfig
 from steersman.cli.options.common import Format, Jobs, path_option
+from steersman.cli.options.results import Results
 from steersman.cli.output.display import TrainingProgressBar, Warnings, print_text, say_text
+from steersman.cli.reading import compile_for
 from steersman.core.folder_lock import using_folder
 from steersman.core.processes import default_jobs
 
 if TYPE_CHECKING:
-    from steersman.evaluation.report.learning_curve import LearningCurve
+    from steersman.evaluation.report.curves import LearningCurve
 
 WORKLOAD = "default"
 BASELINE = "kube-default"
@@ -36,7 +39,7 @@ NEXT_TEXT = """
 The table shows, for each policy: the share of the GPUs that is allocated at the end (mean of the 10 orders), the \
 difference to kube-scheduler's default with its 95 % interval, the GPUs left over, and the pods that fitted on no \
 node. A policy that allocates more GPUs may fail more pods. "trained" is the policy that was just trained; "steersman" \
-is the shipped policy, which was trained for longer.
+is chosen and fitted by simulations of these nodes and pods.
 
 Next: open {report} for the plots. Then compare on your own cluster, either live or from files: its nodes (kubectl \
 get nodes -o yaml) and a workload (YAML of Pods, Deployments and other controllers), or both as CSV with the columns \
@@ -56,13 +59,11 @@ def demo(
     Prints a table and writes report.html (plots) and CSV files to the folder. Needs no cluster.
     """
     from steersman.cli.comparison import ReportNotes, compare, show
-    from steersman.cli.options.results import Results
     from steersman.evaluation.experiment import Experiment
-    from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import DEMO_FILES
+    from steersman.evaluation.results import DEMO_FILES, check_output
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import BUILT_IN
-    from steersman.workloads.formats.openb.traces import embedded
+    from steersman.workloads.formats.openb import embedded
 
     check_output(output, DEMO_FILES)
     processes = jobs or default_jobs()
@@ -85,13 +86,11 @@ def demo(
 
 
 def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
-    from steersman.agents.configs import EvolutionConfig
-    from steersman.cli.compiling import compile_for
-    from steersman.evaluation.report.learning_curve import read_learning
+    from steersman.evaluation.report.curves import read_learning
     from steersman.evaluation.results import TRAINED
     from steersman.training.run import POLICY, TrainingLimits
     from steersman.training.search.evolve import EvolutionPlan, evolve
-    from steersman.workloads.formats.openb.traces import embedded
+    from steersman.workloads.formats.openb import embedded
 
     compile_for(())
     config = EvolutionConfig()

@@ -10,9 +10,10 @@ from steersman.cli.options.common import TableOrJson, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import print_json, print_table, status_if_slow
 from steersman.core.errors import SteersmanError
+from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
-    from steersman.apps.doctor.findings import Finding
+    from steersman.apps.doctor import Finding
     from steersman.kubernetes.client import Client
 
 
@@ -30,9 +31,7 @@ def doctor(
 
     **Example**: steersman doctor --telemetry telemetry.yaml
     """
-    from steersman.apps.doctor.examination import examine
-    from steersman.apps.doctor.findings import Verdict
-    from steersman.prometheus.configuration import read_configuration
+    from steersman.apps.doctor import Verdict, examine
 
     target = cluster.find()
     configuration = None if telemetry is None else read_configuration(telemetry)

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.cluster_baseline import KUBE_DEFAULT, cluster_baseline, is_to_be_found
-from steersman.cli.completing import orders, policies
-from steersman.cli.fitting import FitGenerations, describe_fit, fit_workload
-from steersman.cli.minors import chosen_minor
+from steersman.cli.completing import policies
+from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
-from steersman.cli.options.arrivals import ON_WORKLOADS, RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import ORDERS_HELP, POLICIES_HELP, KubernetesOption, ObjectiveOption, parse_seeds
+from steersman.cli.options.arrivals import RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
+from steersman.cli.options.common import (
+    KubernetesOption,
+    ObjectiveOption,
+    order_option,
+    parse_seeds,
+    policy_option,
+)
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresProtocol,
@@ -29,22 +33,19 @@ from steersman.cli.options.declaring import (
 )
 from steersman.cli.options.generated import GENERATED, GeneratedCluster, environment_of
 from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.orders import check_pods_wait
-from steersman.cli.options.policies import check_policies
-from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.options.results import Results
-from steersman.cli.options.resuming import BEGUN, naming_continuation
+from steersman.cli.options.policies import PolicyServer, check_pods_wait, check_policies
+from steersman.cli.options.results import BEGUN, Results, naming_continuation
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
 from steersman.core.folder_lock import using_folder
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
     from steersman.objectives.registry import WeightedObjectives
-    from steersman.workloads.workload import Workload
 
 DEFAULT_POLICIES = (KUBE_DEFAULT, "fgd", "steersman")
 GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency": (KUBE_DEFAULT, "la")}
@@ -53,23 +54,15 @@ GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    """What is compared, and by what."""
-
     policy: Annotated[
         list[str] | None,
-        option(
-            f"Policies to compare, one or several: {POLICIES_HELP} [default: {' '.join(DEFAULT_POLICIES)}]",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
+        policy_option("Policies to compare, one or several", f" [default: {' '.join(DEFAULT_POLICIES)}]"),
     ] = None
     order: Annotated[
         list[str] | None,
-        option(
-            f"Orders of the pods that wait, with each of which every policy is compared: {ORDERS_HELP} "
-            "[default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
+        order_option(
+            "Orders of the pods that wait, with each of which every policy is compared",
+            " [default: that of the policy, else age]",
         ),
         RequiresProtocol("timed", is_stated=True),
     ] = None
@@ -100,16 +93,6 @@ class ComparisonOptions:
         Excludes("pinned"),
         Excludes("from_now"),
     ] = False
-    fit: Annotated[
-        bool,
-        option(
-            "First fit a policy to the workload, as 'steersman policy fit' does; it is compared under the name "
-            "fitted and written to fitted.safetensors. For one workload.",
-            "--fit",
-        ),
-        ON_WORKLOADS,
-    ] = False
-    fit_generations: FitGenerations = None
 
 
 @partial(with_options, declared=setting_parameters)
@@ -151,10 +134,6 @@ def evaluate(
         environment = environment_of(arrivals.protocol, of_cluster, latency)
     else:
         inputs.check(several=True)
-        if options.fit and inputs.count > 1:
-            raise UsageError(f"--fit fits a policy to one workload, and {inputs.count} are given; give one")
-        if options.fit and len(arrivals.load or ()) > 1:
-            raise UsageError("--fit fits a policy to one load, and several are given; give one")
     check_log_file(results.log_file)
 
     # The imports below load numba, which is slow, so the options are checked first.
@@ -162,8 +141,7 @@ def evaluate(
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment
     from steersman.evaluation.finished_runs import read_made
-    from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, FITTED
+    from steersman.evaluation.results import CLUSTER_SCHEDULER, EVALUATION_FILES, FINISHED, check_output
     from steersman.policies.registry import in_order_by_name, of_minor
 
     objectives = parse_objectives(options.objective or ())
@@ -178,7 +156,7 @@ def evaluate(
     stated = None if options.baseline is None else of_minor(options.baseline, minor)
     finds_baseline = inputs.cluster and is_to_be_found(chosen, options.baseline)
     chosen = [of_minor(each, minor) for each in chosen]
-    baseline = check_policies(chosen, stated, fit=options.fit)
+    baseline = check_policies(chosen, stated)
     options = replace(options, policy=chosen, baseline=baseline, order=None, kubernetes=None)
     log_messages(results.log_file)
     warn = Warnings()
@@ -199,7 +177,7 @@ def evaluate(
     ):
         for name, (content, _) in made.items():
             Path(folder, name).write_bytes(content)
-        scheduler, fitted = Path(folder, CLUSTER_SCHEDULER), Path(folder, FITTED)
+        scheduler = Path(folder, CLUSTER_SCHEDULER)
         if finds_baseline and not results.resume:
             found = cluster_baseline(inputs.live, workloads[0], scheduler, minor)
             if found is not None:
@@ -207,17 +185,7 @@ def evaluate(
         if scheduler.name in made:
             baseline = f"{scheduler}{made[scheduler.name][1]}"
             experiments = [replace(each, policies=(baseline, *each.policies)) for each in experiments]
-        if options.fit and fitted.name not in made:
-            note = fit_to(experiments, fitted, options.fit_generations, jobs)
-            made[fitted.name] = fitted.read_bytes(), note
-        if options.fit:
-            experiments = [replace(each, policies=(*each.policies, str(fitted))) for each in experiments]
-        notes = ReportNotes(
-            command,
-            reason,
-            fitted=made[fitted.name][1] if options.fit else "",
-            kept=tuple(Path(folder, name) for name in made),
-        )
+        notes = ReportNotes(command, reason, kept=tuple(Path(folder, name) for name in made))
         outcomes = compare(
             experiments,
             results,
@@ -247,11 +215,7 @@ def experiments_on(
     arrivals: ComparedArrivalOptions,
     objectives: tuple[WeightedObjectives, ...],
 ) -> tuple[list[Experiment], str]:
-    """Return a comparison on workloads for each protocol, and why these, if the data chose them.
-
-    Raises:
-        UsageError: an option is of none of these protocols, or an objective is undefined there.
-    """
+    """Return a comparison on workloads for each protocol, and why these, if the data chose them."""
     from steersman.evaluation.criteria import check_objectives
     from steersman.evaluation.experiment import Experiment
     from steersman.simulation.protocols import ProtocolChoice, choose_protocols
@@ -296,37 +260,3 @@ def warn_and_check(experiments: Sequence[Experiment], options: ComparisonOptions
                 warn(duration_warnings(source, load, timed.mean_duration))
         if options.bound:
             check_bound(source, next(iter(protocols), "inflation"))
-
-
-def fit_to(experiments: Sequence[Experiment], file: Path, generations: int | None, jobs: int) -> str:
-    """Fit a policy to the workload of experiments, as `policy fit` does.
-
-    Args:
-        experiments: experiments on one workload that differ in their protocols alone.
-        file: policy file to write; its name becomes the policy's name.
-        generations: of the search; None: by the size of the workload.
-        jobs: number of processes.
-
-    Returns:
-        A sentence on what was kept.
-
-    Raises:
-        UsageError: the workload has no GPUs.
-    """
-    from steersman.policies.files.policy_file import write_policy
-
-    fitted_to = next((experiment for experiment in experiments if experiment.protocol == "timed"), experiments[0])
-    # One policy for all protocols. A search cannot run in `arrivals`, and one in `inflation` serves it, too.
-    if any(experiment.protocol != "timed" for experiment in experiments):
-        fitted_to = replace(fitted_to, protocol="inflation", load=None, mean_duration=None)
-    settings = {
-        "protocol": fitted_to.protocol,
-        "ratio": fitted_to.ratio,
-        "load": fitted_to.load,
-        "mean_duration": fitted_to.mean_duration,
-    }
-    fitted = fit_workload(fitted_to.workloads[0], settings, generations=generations, jobs=jobs)
-    write_policy(file, fitted.card, fitted.arrays)
-    note = describe_fit(fitted)
-    say(note)
-    return note

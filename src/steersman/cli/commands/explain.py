@@ -7,38 +7,45 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, read_now, say_if_gone
-from steersman.cli.completing import orders, policies
-from steersman.cli.minors import with_minor
+from steersman.cli.cluster_now import (
+    AssumedNow,
+    ClusterOfNow,
+    NowOption,
+    RecordedCluster,
+    check_moment,
+    read_now,
+    say_if_gone,
+)
+from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import (
-    ORDERS_HELP,
-    POLICIES_HELP,
     KubernetesOption,
     TableOrJson,
     TableOrJsonOption,
     TelemetryOption,
+    order_option,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import check_live_order, split_order
-from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.options.recorded import RecordedCluster
-from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
+from steersman.cli.output.display import Warnings, print_json, print_rows, print_text, status_if_slow
 from steersman.cli.reading import pod_index
+from steersman.cluster.model import Pod
 from steersman.core.errors import UsageError
 from steersman.core.garbage_collection import no_collection
 from steersman.core.quantities import format_duration
+from steersman.prometheus.configuration import read_configuration
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from steersman.apps.service.messages.types import Explanation
+    from steersman.apps.service.messages import Explanation
     from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
     from steersman.orders.order import Order
     from steersman.policies.base import Policy
     from steersman.prometheus.collector import TelemetryCollector
     from steersman.simulation.prediction.queue_place import QueuePlace
-    from steersman.workloads.workload import Workload
 
 SHOWN_FEATURES = 10
 """Features in the table; --format json has all."""
@@ -46,20 +53,14 @@ SHOWN_FEATURES = 10
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """What is explained, and how it is printed."""
-
     pod: Annotated[str, option("Pod to place, as NAME or NAMESPACE/NAME.", metavar="NAME")]
-    policy: Annotated[str, option(f"Policy to explain: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)] = (
-        "steersman"
-    )
+    policy: Annotated[str, policy_option("Policy to explain")] = "steersman"
     kubernetes: KubernetesOption = None
     order: Annotated[
         str | None,
-        option(
-            "Also say which waiting pods go before it, why, and what would put it further ahead, in this order: "
-            f"{ORDERS_HELP} [default: that of the policy, if it has one]",
-            metavar="ORDER",
-            autocompletion=orders,
+        order_option(
+            "Also say which waiting pods go before it, why, and what would put it further ahead, in this order",
+            " [default: that of the policy, if it has one]",
         ),
     ] = None
     run_times: Annotated[
@@ -174,7 +175,6 @@ def _as_they_run(source: Workload) -> list[Pod]:
 
 
 def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
-    """Return a live cluster as a workload."""
     from steersman.apps.recorder import snapshot
 
     async def take(client: Client) -> Workload:
@@ -186,10 +186,7 @@ def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
 
 
 def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
-    """Return the metrics of a cluster's nodes, by the queries in a file."""
-    from steersman.prometheus.collector import TelemetryCollector
-    from steersman.prometheus.configuration import read_configuration
-    from steersman.prometheus.node_names import addresses_of
+    from steersman.prometheus.collector import TelemetryCollector, addresses_of
 
     addresses = addresses_of(cluster.nodes)
     collector = TelemetryCollector(read_configuration(file), lambda: addresses)
@@ -199,9 +196,6 @@ def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
 
 
 def _print_tables(explanation: Explanation, pod: str) -> None:
-    from rich import box
-    from rich.table import Table
-
     policy = explanation.policy
     if explanation.member:
         policy = f"{explanation.policy} (its member {explanation.member})"
@@ -227,47 +221,33 @@ def _print_tables(explanation: Explanation, pod: str) -> None:
                 f"{explanation.spread:.4g} apart"
             )
     if explanation.features:
-        title = f"{explanation.node} and {explanation.compared_with}"
-        table = Table("Contribution to the difference", box=box.SIMPLE_HEAD, title=title)
-        for column in (explanation.node, explanation.compared_with, "points"):
-            table.add_column(column, justify="right")
-        for feature in explanation.features[:SHOWN_FEATURES]:
-            table.add_row(feature.name, f"{feature.value:.4g}", f"{feature.other:.4g}", f"{feature.points:+.1f}")
-        rest = explanation.features[SHOWN_FEATURES:]
-        if rest:
-            table.add_row(f"{len(rest)} more", "", "", f"{sum(feature.points for feature in rest):+.1f}")
-        print_table(table)
+        nodes = explanation.node, explanation.compared_with
+        rows = [
+            (feature.name, f"{feature.value:.4g}", f"{feature.other:.4g}", f"{feature.points:+.1f}")
+            for feature in explanation.features[:SHOWN_FEATURES]
+        ]
+        if rest := explanation.features[SHOWN_FEATURES:]:
+            rows.append((f"{len(rest)} more", "", "", f"{sum(feature.points for feature in rest):+.1f}"))
+        print_rows(rows, ["Contribution to the difference"], [*nodes, "points"], " and ".join(nodes))
     if explanation.refused:
-        table = Table("Reason why nodes are out", box=box.SIMPLE_HEAD)
-        table.add_column("nodes", justify="right")
-        for reason, count in sorted(explanation.refused.items(), key=lambda item: -item[1]):
-            table.add_row(reason, str(count))
-        print_table(table)
+        counts = sorted(explanation.refused.items(), key=lambda item: -item[1])
+        print_rows([(reason, str(count)) for reason, count in counts], ["Reason why nodes are out"], ["nodes"])
     for sentence in filter(None, (explanation.other_gpus, explanation.preemption)):
         print_text(sentence)
 
 
 def _print_queue(queue: QueuePlace, now: AssumedNow) -> None:
-    from rich import box
-    from rich.table import Table
-
     pod, others = queue.pod, "waiting pod goes" if queue.ahead == 1 else "waiting pods go"
     print_text(f"order {queue.order}: {queue.ahead or 'no'} other {others} before {pod.pod} ({queue.waiting} wait)")
     if now.sentence:
         print_text(now.sentence)
-    table = Table("Next", box=box.SIMPLE_HEAD)
-    for column in ("priority", "waits for", "size", "runs for", "before it by"):
-        table.add_column(column, justify="right")
+    rows: list[tuple[str, ...]] = []
     for each in (*queue.first, pod):
         runs = "" if each.estimate is None else format_duration(each.estimate)
         numbers = str(each.priority), format_duration(each.waited), f"{each.size:.3g}", runs
         if each is pod and queue.ahead > len(queue.first):
-            table.add_row(f"{queue.ahead - len(queue.first)} more", "", "", "", "", "")
-        table.add_row(each.pod, *numbers, each.reason)
-    print_table(table)
+            rows.append((f"{queue.ahead - len(queue.first)} more", "", "", "", "", ""))
+        rows.append((each.pod, *numbers, each.reason))
+    print_rows(rows, ["Next"], ["priority", "waits for", "size", "runs for", "before it by"])
     if queue.changes:
-        table = Table("Further ahead", box=box.SIMPLE_HEAD)
-        table.add_column("before it", justify="right")
-        for change in queue.changes:
-            table.add_row(change.change, str(change.ahead))
-        print_table(table)
+        print_rows([(each.change, str(each.ahead)) for each in queue.changes], ["Further ahead"], ["before it"])

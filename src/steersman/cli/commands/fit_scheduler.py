@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
-from steersman.cli.minors import with_minor
+from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import KubernetesOption, MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
-from steersman.cli.reading import check_overwriting
+from steersman.cli.reading import check_overwriting, compile_for
+from steersman.cluster.model import SHARED_GPUS
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 
@@ -31,8 +32,6 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFittingOptions:
-    """The search for a configuration, and the files that are written."""
-
     output: Annotated[Path, path_option("KubeSchedulerConfiguration to write, such as scheduler.yaml.", "--output")]
     baseline: Annotated[
         str,
@@ -72,8 +71,6 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
 
     for file in _files(options.output):
         check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
-    from steersman.cli.compiling import compile_for
-    from steersman.cluster.gpu_resources import SHARED_GPUS
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import resolve
     from steersman.simulation.selection.choice import gain_text

@@ -1,4 +1,4 @@
-"""`steersman policy`: show, prepare, fit, export and build policy files."""
+"""`steersman policy`: show, prepare and fit policy files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.commands.export_policy import export
-from steersman.cli.commands.fit_order import fit_order
 from steersman.cli.commands.fit_scheduler import fit_scheduler
-from steersman.cli.commands.policy_order import join_order
-from steersman.cli.completing import packaged_policies, workloads
-from steersman.cli.fitting import GENERATIONS_HELP, describe_fit, fit_workload
+from steersman.cli.commands.orders import fit_order, join_order
+from steersman.cli.completing import packaged_policies
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import (
-    EngineOption,
     Format,
     FormatOption,
-    Jobs,
-    ManyValues,
     MaxKindLoss,
     TableOrJson,
     TableOrJsonOption,
@@ -28,11 +22,9 @@ from steersman.cli.options.common import (
     path_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.deployments import parse_range
 from steersman.cli.options.inputs import Inputs
-from steersman.cli.output.display import Warnings, print_json, print_table, say, status_if_slow
-from steersman.cli.reading import check_model_output
-from steersman.core.engines import Engine, use_engine
+from steersman.cli.output.display import Progress, Warnings, one_line, print_json, print_table, say, status_if_slow
+from steersman.cli.reading import check_model_output, check_overwriting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,16 +32,16 @@ if TYPE_CHECKING:
     from steersman.policies.files.policy_file import Arrays, Card
     from steersman.training.search.fit import Fit
 
-app = typer.Typer(help="Show, prepare, fit, export, build and put back policy files.", no_args_is_help=True)
+app = typer.Typer(help="Show, prepare, fit and put back policy files.", no_args_is_help=True)
 
 KIND_LABELS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
-SHOWN_WEIGHTS = 8
+SHOWN_WEIGHTS = 12
 """Features shown for each kind of pod."""
 
 
 @app.callback()
 def policy() -> None:
-    """Show, prepare, fit, export, build and put back policy files."""
+    """Show, prepare, fit and put back policy files."""
 
 
 @app.command()
@@ -107,7 +99,7 @@ def prepare(options: PrepareOptions, inputs: Inputs) -> None:
     A policy uses the profile of typical pods to plan for pods to come. By default it derives the profile from the
     workload that it runs on; a prepared policy file always uses the embedded one, as the plugin for kube-scheduler
     requires. Of a portfolio (steersman, rules) short simulations with these nodes and pods choose the member that is
-    prepared.
+    prepared; steersman is also fitted, as by policy fit.
 
     **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
     --output monday.safetensors
@@ -137,106 +129,78 @@ def prepare(options: PrepareOptions, inputs: Inputs) -> None:
 class FittingOptions:
     """The search, and the file that is written."""
 
-    output: PolicyFile
-    generations: Annotated[int | None, option(f"Generations of the search. {GENERATIONS_HELP}", min=1)] = None
+    output: Annotated[
+        Path, path_option("File to write: mine.safetensors for a policy file, my-rule.txt for a formula.", "--output")
+    ]
+    generations: Annotated[
+        int | None, option("Generations of the search. [default: 10 to 100, fewer for large clusters]", min=1)
+    ] = None
     seed: Annotated[int, option("Seed of the search.", min=0)] = 1
     max_kind_loss: MaxKindLoss = None
-    jobs: Jobs = None
-    engine: EngineOption = Engine.LOCAL
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 
 @app.command()
 @with_options
 def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> None:
-    """Fit the shipped policy to one cluster, and write it if it is better than every other policy there.
+    """Write what the policy steersman decides by on these nodes and pods.
 
-    Starts from the best weights of the policy steersman, searches for better ones by simulation on these nodes and
-    pods, and compares the result with every built-in rule on random draws of the pods that the search did not use. The
-    fitted policy is kept if a paired test shows that it is better; otherwise the file holds the best other one. The
-    file records what it was fitted to, and the results of all candidates. --max-kind-loss bounds what any kind of pod
-    may lose against kube-default.
+    Short simulations choose a rule or a blend of rules and a forecast, and a search on random draws of the pods fits
+    its weights, by kind of pod. Fitted weights are kept if a paired test on further draws shows that they are better.
+    A policy file holds them with the profile of the pods, as the plugin for kube-scheduler needs it; a formula is their
+    text, to be read and edited. --max-kind-loss bounds what any kind of pod may lose against kube-default.
 
     **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
     """
-    inputs.check()
-    _check_output(options.output)
+    from steersman.policies.formula import FORMULA_SUFFIX, open_formula
 
-    # The import below loads numba, which is slow, so the options are checked first.
+    inputs.check()
+    is_text = options.output.suffix == FORMULA_SUFFIX
+    if is_text:
+        check_overwriting(options.output, "a formula", lambda path: open_formula(str(path)))
+    else:
+        _check_output(options.output)
+
+    # The imports below load numba, which is slow, so the options are checked first.
+    from steersman.cli.reading import compile_for
+    from steersman.core.atomic_files import replacing
     from steersman.policies.files.policy_file import write_policy
+    from steersman.policies.formula import formula_text
+    from steersman.policies.kinds import as_linear
+    from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+    from steersman.policies.portfolio_policy import KindLimit
+    from steersman.policies.registry import PACKAGED_POLICY
+    from steersman.simulation.selection.stock_search import SearchOptions
+    from steersman.training.search import fit as fitting
 
     warn = Warnings()
     (source,) = inputs.read(warn)
     arrivals.warn_of(source, warn)
-    with use_engine(options.engine, options.jobs) as jobs:
-        fitted = fit_workload(
-            source,
-            {**arrivals.settings, "seed": options.seed, "max_kind_loss": options.max_kind_loss},
-            generations=options.generations,
-            jobs=jobs,
-        )
-    write_policy(options.output, fitted.card, fitted.arrays)
+    percent = options.max_kind_loss
+    limit = None if percent is None else KindLimit(percent, KubeSchedulerPolicy())
+    search = SearchOptions(**arrivals.settings, limit=limit, seed=options.seed, generations=options.generations)
+    compile_for([PACKAGED_POLICY], [source])
+    with Progress("fitting, generations") as progress:
+        fitted = fitting.fit(source, search, progress=progress.update)
+    if is_text:
+        policy = as_linear(fitted.policy)
+        assert policy is not None
+        comments = f"Fitted to {source.name}: {len(source.nodes)} nodes, {len(source.pods)} pods.", fitted.evidence
+        with replacing(options.output) as part:
+            part.write_text(formula_text(policy, tuple(map(one_line, comments))), encoding="utf-8")
+    else:
+        write_policy(options.output, fitted.card, fitted.arrays)
     if options.output_format is TableOrJson.JSON:
         print_json(_fit_record(fitted, source.name))
     else:
         print_table(_fit_table(fitted, source.name))
-    say(describe_fit(fitted))
+    say(fitted.evidence)
     say(f"wrote {options.output}")
 
 
-app.command("export")(export)
 app.command("fit-order")(fit_order)
 app.command("order")(join_order)
 app.command("fit-scheduler")(fit_scheduler)
-
-
-@dataclass(frozen=True, slots=True)
-class PortfolioOptions:
-    """The searches for a portfolio, and the file that is written."""
-
-    output: PolicyFile
-    workload: Annotated[
-        list[str] | None,
-        option(
-            "Embedded openb workloads; an additional member is trained on them. [default: none]",
-            metavar="NAME",
-            autocompletion=workloads,
-        ),
-    ] = None
-    clusters: Annotated[int, option("Number of random clusters to train on.", min=8)] = 400
-    node_range: Annotated[
-        str, option("Smallest and largest number of nodes of a cluster.", "--nodes", metavar="LOW-HIGH")
-    ] = "5-160"
-    generations: Annotated[
-        int, option("Generations of the search on all clusters; each other search has a share of them.", min=1)
-    ] = 1_500
-    rounds: Annotated[int, option("Rounds of searches on groups of clusters that the same weights suit.", min=0)] = 4
-    seed: Annotated[int, option("Seed of the clusters and of all searches.", min=0)] = 1
-    jobs: Jobs = None
-    engine: EngineOption = Engine.LOCAL
-
-
-@app.command(cls=ManyValues)
-@with_options
-def build(options: PortfolioOptions) -> None:
-    """Train a portfolio like the shipped policy steersman: several sets of weights for clusters of many shapes.
-
-    Wherever a portfolio is used, short simulations of that cluster select its best member, built-in rules included.
-
-    **Example**: steersman policy build --clusters 50 --generations 200 --output mine.safetensors
-    """
-    _check_output(options.output)
-
-    # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.training.search.portfolio import PortfolioPlan, train_portfolio
-    from steersman.workloads.formats.openb.traces import embedded
-
-    openb = tuple(embedded(name) for name in options.workload or ())
-    nodes = parse_range("--nodes", options.node_range)
-    with use_engine(options.engine, options.jobs) as jobs:
-        plan = PortfolioPlan(options.clusters, nodes, options.generations, options.rounds, openb, options.seed, jobs)
-        train_portfolio(plan, options.output, say)
-    say(f"wrote {options.output}")
 
 
 def _fit_record(result: Fit, workload: str) -> dict[str, object]:
@@ -244,9 +208,9 @@ def _fit_record(result: Fit, workload: str) -> dict[str, object]:
     return {
         "workload": workload,
         "protocol": result.card.protocol,
-        "draws": len(result.compared[0].costs),
-        "kept": result.chosen,
-        "policies": [{"policy": candidate.name, unit: float(candidate.mean)} for candidate in result.compared],
+        "draws": len(result.costs[result.policy.name]),
+        "kept": result.policy.name,
+        "policies": [{"policy": name, unit: float(costs.mean())} for name, costs in result.costs.items()],
     }
 
 
@@ -254,13 +218,12 @@ def _fit_table(result: Fit, workload: str) -> Table:
     from rich.table import Table
 
     unit = "mean wait, s" if result.card.protocol == "timed" else "GPUs not allocated, %"
-    draws = len(result.compared[0].costs)
+    draws = len(result.costs[result.policy.name])
     table = Table(title=f"{workload}: {draws} draws that the search did not use", title_justify="left")
     for column in ("policy", unit):
         table.add_column(column)
-    for candidate in result.compared:
-        name = f"{candidate.name} (kept)" if candidate.name == result.chosen else candidate.name
-        table.add_row(name, f"{candidate.mean:.2f}")
+    for name, costs in result.costs.items():
+        table.add_row(name, f"{costs.mean():.2f}")
     return table
 
 
@@ -283,7 +246,7 @@ def undo(
 
     **Example**: steersman policy undo learned
     """
-    from steersman.apps.learner.exchange import undo as put_back
+    from steersman.apps.learner.follower import undo as put_back
 
     say(f"{folder}: {put_back(folder)} is the policy in use again")
 
@@ -310,7 +273,7 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         "trained by": ", ".join(filter(None, [card.algorithm, _steps(card), card.made_by])),
         "protocol": ", ".join(filter(None, [card.protocol, _amount("ratio", card.ratio), _amount("load", card.load)])),
         "training": ", ".join(card.training),
-        "validation": ", ".join(card.validation) or "the training workloads, other seeds",
+        "validation": ", ".join(card.validation) or ("the training workloads, other seeds" if card.training else ""),
         "kept for tests": ", ".join(card.test),
         "seeds": card.seeds,
         "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
@@ -384,19 +347,22 @@ def _largest_weights(card: Card, arrays: Arrays) -> Table:
     from rich.table import Table
 
     from steersman.policies.files.policy_file import view_of
+    from steersman.policies.node_scores.local_scores import NAMES
 
     view = view_of(card.name, card)
     features = view.node if "weights" in arrays else (*view.node, *view.pod, *view.context)
     names = [feature.name for feature in features]
+    weights = arrays["weights"] if "weights" in arrays else arrays["head.weight"]
+    if "rules" in arrays:
+        names, weights = [*names, *NAMES], np.concatenate([weights, arrays["rules"]], axis=1)
     part = "" if card.network == "linear" else " of the linear part"
     table = Table(title=f"Largest weights{part} by kind of pod", title_justify="left")
-    for kind in KIND_LABELS:
-        table.add_column(kind)
     columns = []
-    for weights in arrays["weights"] if "weights" in arrays else arrays["head.weight"]:
-        order = np.argsort(-np.abs(weights), kind="stable")[:SHOWN_WEIGHTS]
-        columns.append([f"{weights[i]:+.3g} {names[i]}" if weights[i] else "" for i in order])
-    for row in zip(*columns, strict=True):
-        if any(row):
-            table.add_row(*row)
+    for kind, row in zip(KIND_LABELS, weights, strict=True):
+        table.add_column(kind)
+        order = np.argsort(-np.abs(row), kind="stable")[:SHOWN_WEIGHTS]
+        columns.append([f"{row[i]:+.3g} {names[i]}" if row[i] else "" for i in order])
+    for cells in zip(*columns, strict=True):
+        if any(cells):
+            table.add_row(*cells)
     return table

@@ -14,8 +14,6 @@ PORT = 8100
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """What is measured, and where it is served."""
-
     targets: Annotated[
         list[str],
         option(
@@ -51,7 +49,7 @@ def probe(options: ProbeOptions, logs: LogOptions) -> None:
     logs.check()
     logs.configure()
 
-    from steersman.apps.runtime.probe_server import serve_probe
+    from steersman.apps.runtime.http_server import serve_probe
     from steersman.apps.runtime.tasks import run
 
     measured = Probe(parsed, options.interval, options.samples, options.timeout)

@@ -9,14 +9,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions, log_cluster, run_with_client, say_without_telemetry, scheduler
-from steersman.cli.options.common import NODES_HELP, POLICIES_HELP, TelemetryOption, UncheckedOption, path_option
+from steersman.cli.options.common import NODES_HELP, TelemetryOption, UncheckedOption, path_option, policy_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
 from steersman.cli.options.inputs import FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import UsageError
+from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.service.config import ServiceConfig
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 class ServiceOptions:
     """Options that a file may state, too, by the names of `ServiceConfig`. `None`: not given."""
 
-    policy: Annotated[
-        str | None,
-        option(f"Policy that scores: {POLICIES_HELP} [default: steersman]", metavar="POLICY", autocompletion=policies),
-    ] = None
+    policy: Annotated[str | None, policy_option("Policy that scores", " [default: steersman]")] = None
     shadow: Annotated[bool | None, option("Return neutral scores, and log what the policy would have returned.")] = None
     address: Annotated[str | None, option("Address to listen on. [default: 127.0.0.1]")] = None
     port: Annotated[int | None, option("Port to listen on; 0: a free port. [default: 5000]", min=0, max=65535)] = None
@@ -101,8 +98,6 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
 
     **Without a cluster to watch**: steersman serve --no-watch --nodes nodes.csv --pods pods.csv
     """
-    from steersman.prometheus.configuration import read_configuration
-
     watch = watching.watch
     if not watch and given_options(cluster):
         raise UsageError("--no-watch follows no cluster; leave out --kubeconfig, --context and --name")
@@ -129,12 +124,13 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
 
     follower = None
     if watching.learn is not None and target is not None:
-        from steersman.cli.following import following, prepare_to_follow
+        from steersman.cli.learning import Learning, following, prepare_to_follow
         from steersman.training.run import POLICY
 
         source = watching.learn_from or "default-scheduler"
         plan, live_run = prepare_to_follow(target, Path(settings.policy), watching.learn, source)
-        follower = following(plan, live_run, target.config, settings.telemetry, logs)
+        measured = read_configuration(Path(settings.telemetry)) if settings.telemetry else None
+        follower = following(Learning(plan, live_run, target.config, measured, logs))
         # `prepare_to_follow` has put the policy there, and learning replaces it.
         settings = msgspec.structs.replace(settings, policy=str(watching.learn / POLICY))
     decides = resolve(settings.policy)

@@ -6,32 +6,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.completing import orders, policies
-from steersman.cli.minors import with_minor
+from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
 from steersman.cli.options.common import (
-    ORDERS_HELP,
-    POLICIES_HELP,
     Format,
     FormatOption,
     KubernetesOption,
     Output,
+    order_option,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
 from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.orders import check_pods_wait
-from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.policies import PolicyServer, check_pods_wait
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
+from steersman.cli.reading import compile_for
 from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, UsageError
+from steersman.core.extensions import attribute_errors
 from steersman.core.folder_lock import using_folder
-from steersman.workloads.workload import FIRST_SEED
+from steersman.workloads.workload import FIRST_SEED, Workload
 
 if TYPE_CHECKING:
-    from steersman.simulation.result import RunResult
     from steersman.workloads.profile import TypicalPod
-    from steersman.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +37,11 @@ class SimulationOptions:
     """One run, and where its results go."""
 
     output: Output
-    policy: Annotated[
-        str | None, option(f"Policy that places the pods: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
-    ] = None
+    policy: Annotated[str | None, policy_option("Policy that places the pods")] = None
     kubernetes: KubernetesOption = None
     order: Annotated[
         str | None,
-        option(
-            f"Order of the pods that wait: {ORDERS_HELP} [default: that of the policy, else age]",
-            metavar="ORDER",
-            autocompletion=orders,
-        ),
+        order_option("Order of the pods that wait", " [default: that of the policy, else age]"),
         RequiresProtocol("timed"),
     ] = None
     seed: Annotated[
@@ -60,8 +52,6 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True)
 class SimonOptions:
-    """Files of an experiment of simon."""
-
     cluster_config: Annotated[
         Path | None,
         path_option(
@@ -104,8 +94,7 @@ def simulate(
             raise UsageError("--policy is missing; give one, such as --policy steersman (see --help)")
 
     # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.evaluation.output import check_output
-    from steersman.evaluation.results import RUN_FILES
+    from steersman.evaluation.results import RUN_FILES, check_output
     from steersman.policies.registry import check_policy_names
 
     check_output(options.output, RUN_FILES)
@@ -133,10 +122,6 @@ class SimulationPlan:
     """Plan of one run.
 
     Attributes:
-        workload: nodes and pods.
-        policy: name or file of the policy.
-        seed: seed of the run.
-        arrivals: how pods arrive.
         profile: workload profile; None: the typical pods of the workload.
         shuffle: whether inflation draws the pods in random order.
     """
@@ -156,12 +141,9 @@ def read_plan(
 
     A workload with a tuning ratio runs in the inflation protocol. One without arrives in its own order or, with
     `shufflePod`, in the random order that simon's seed gives.
-
-    Raises:
-        InputError: a file is invalid, or its ratio is out of range.
     """
     from steersman.workloads.experiments import EXPERIMENT_FORMATS
-    from steersman.workloads.generators.go_random import GoRand
+    from steersman.workloads.generators.inflation import GoRand
     from steersman.workloads.profile import typical_pods
 
     cluster, scheduler = EXPERIMENT_FORMATS.find("simon").read(cluster_config, scheduler_config)
@@ -192,12 +174,9 @@ def read_plan(
 
 
 def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnings) -> None:
-    """Run a simulation, write its files and print its metrics."""
-    from steersman.cli.compiling import compile_for
-    from steersman.core.extensions import attribute_errors
-    from steersman.evaluation.output import staged
+    from steersman.cli.output.tables import metric_records, run_table
     from steersman.evaluation.replay_file import RunOptions, replay_file
-    from steersman.evaluation.results import RUN_FILES, write_run
+    from steersman.evaluation.results import RUN_FILES, metrics_csv, staged, write_run
     from steersman.policies.registry import resolve
     from steersman.simulation.run import Simulator
 
@@ -220,21 +199,13 @@ def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnin
     with staged(options.output, RUN_FILES) as stage:
         write_run(stage, run, replay_file(plan.workload, replayed, run.policy, run.protocol, run.seed))
     try:
-        show(run, options.output_format)
+        if options.output_format is Format.CSV:
+            print(metrics_csv([run]), end="")
+        elif options.output_format is Format.JSON:
+            print_json(metric_records(run))
+        else:
+            print_table(run_table(run))
     finally:  # also if standard output was closed (`| head`)
         if run.choice:
             say(f"{run.policy}: {run.choice}")
         say(f"wrote placements.csv, timeline.csv, metrics.csv and replay.json.gz to {options.output}")
-
-
-def show(run: RunResult, output_format: Format) -> None:
-    """Print the metrics of a run."""
-    from steersman.cli.output.tables import metric_records, run_table
-    from steersman.evaluation.results import metrics_csv
-
-    if output_format is Format.CSV:
-        print(metrics_csv([run]), end="")
-    elif output_format is Format.JSON:
-        print_json(metric_records(run))
-    else:
-        print_table(run_table(run))

@@ -15,13 +15,11 @@ from steersman.core.errors import UsageError
 from steersman.core.redaction import redact_url
 
 if TYPE_CHECKING:
-    from steersman.apps.load.target import ClusterTarget
-    from steersman.apps.top.render import ViewOptions
+    from steersman.apps.load.live_cluster import ClusterTarget
+    from steersman.apps.top import ViewOptions
 
 
 class Sort(enum.StrEnum):
-    """Sort key of the nodes."""
-
     NAME = "name"
     CPU = "cpu"
     MEMORY = "memory"
@@ -31,8 +29,6 @@ class Sort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """Which nodes are shown, and how."""
-
     once: Annotated[bool, option("Print the table once as plain text, and exit.", "--once")] = False
     sort: Annotated[Sort, option("Sort nodes by name, or by requested share of a resource, highest first.")] = Sort.NAME
     pattern: Annotated[
@@ -52,7 +48,7 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
 
     **Example**: steersman top --sort gpu
     """
-    from steersman.apps.top.render import ViewOptions
+    from steersman.apps.top import ViewOptions
 
     target = cluster.find()
     options = ViewOptions(table.sort.value, pattern=table.pattern)
@@ -66,8 +62,7 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
 
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
     from steersman.apps.runtime.cluster_use import ClusterUse, fetch_snapshot
-    from steersman.apps.top import render
-    from steersman.apps.top.leaders import Leader, leaders
+    from steersman.apps.top import Leader, heading, leaders, once_record, once_table
     from steersman.kubernetes.client import Client
 
     async def fetch(client: Client) -> tuple[ClusterUse, list[Leader]]:
@@ -77,16 +72,15 @@ def _print_once(target: ClusterTarget, options: ViewOptions, output_format: Tabl
         view, current_leaders = run_with_client(target, fetch)
     rows = options.of(view.rows())
     if output_format is TableOrJson.JSON:
-        print_json(render.once_record(view, _title(target), current_leaders, rows))
+        print_json(once_record(view, _title(target), current_leaders, rows))
         return
-    for line in render.heading(view, _title(target), None, current_leaders, len(rows)):
+    for line in heading(view, _title(target), None, current_leaders, len(rows)):
         print(line)
-    print_table(render.once_table(rows, _blocks()))
+    print_table(once_table(rows, _blocks()))
 
 
 def _watch(target: ClusterTarget, options: ViewOptions) -> None:
-    """Show the live view until the user quits."""
-    from steersman.apps.top.app import TopApp
+    from steersman.apps.top import TopApp
     from steersman.kubernetes.client import Client
 
     async def show(client: Client) -> None:
@@ -101,7 +95,7 @@ def _title(target: ClusterTarget) -> str:
 
 def _blocks() -> str:
     """Return the characters of bars: blocks, or ASCII if the output's encoding has no blocks."""
-    from steersman.apps.top.render import ASCII, BLOCKS
+    from steersman.apps.top import ASCII, BLOCKS
 
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")

@@ -9,31 +9,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now, say_if_gone
-from steersman.cli.completing import policies
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
     MAX_SEED,
-    POLICIES_HELP,
     LiveOrderOption,
     TableOrJson,
     TableOrJsonOption,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.orders import check_live_order, split_order
-from steersman.cli.options.policy_server import PolicyServer
-from steersman.cli.output.display import Warnings, print_json, print_table, print_text, status_if_slow
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
+from steersman.cli.output.display import Warnings, print_json, print_rows, print_text, status_if_slow
 from steersman.cli.reading import is_named, pod_index
+from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.garbage_collection import no_collection
 from steersman.core.quantities import format_duration
 from steersman.workloads.files import YAML_SUFFIXES, input_path
+from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from steersman.cluster.model import Pod
     from steersman.policies.base import Policy
     from steersman.simulation.prediction.prediction import QueuePrediction, WaitPrediction
-    from steersman.workloads.workload import Workload
 
 ROLLOUTS, MOST_ROLLOUTS = 50, 10_000
 SHOWN_PODS = 50
@@ -44,8 +42,6 @@ MOST_PRIORITY = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class WaitOptions:
-    """Which pod waits, who decides, and how the prediction is printed."""
-
     pod: Annotated[
         str | None,
         option(
@@ -54,9 +50,7 @@ class WaitOptions:
             metavar="NAME|FILE",
         ),
     ] = None
-    policy: Annotated[
-        str, option(f"Policy that decides: {POLICIES_HELP}", metavar="POLICY", autocompletion=policies)
-    ] = "steersman"
+    policy: Annotated[str, policy_option("Policy that decides")] = "steersman"
     order: LiveOrderOption = None
     run_times: Annotated[
         Path | None,
@@ -154,7 +148,6 @@ def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:
 
 
 def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], int]:
-    """Return the pods of a file, see `_pods`."""
     from steersman.workloads.loading import further_pods
 
     found = further_pods(file, source)
@@ -171,9 +164,6 @@ def _new_pods(source: Workload, file: Path, warn: Warnings) -> tuple[list[Pod], 
 
 
 def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, later: int) -> None:
-    from rich import box
-    from rich.table import Table
-
     count, spec = len(prediction.pods), options.pod
     what = prediction.pods[0] if count == 1 else f"the last of {count} pods of {spec}"
     if prediction.impossible:
@@ -210,21 +200,15 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
     for sentence in prediction.assumptions:
         print_text(f"assumed: {sentence}")
     if prediction.alternatives:
-        table = Table("Starts sooner", box=box.SIMPLE_HEAD)
-        table.add_column("median", justify="right")
-        table.add_column("instead of", justify="right")
-        for each in prediction.alternatives:
-            table.add_row(each.change, format_duration(each.seconds), when(prediction.p50))
-        print_table(table)
+        median = when(prediction.p50)
+        rows = [(each.change, format_duration(each.seconds), median) for each in prediction.alternatives]
+        print_rows(rows, ["Starts sooner"], ["median", "instead of"])
     tried = f"with priority {options.priority}"
     if options.priority is not None and all(each.change != tried for each in prediction.alternatives):
         print_text(f"{tried}: no clear gain")
 
 
 def _print_queue(prediction: QueuePrediction, now: AssumedNow) -> None:
-    from rich import box
-    from rich.table import Table
-
     if not prediction.pods:
         print_text("no pod waits")
         return
@@ -234,16 +218,15 @@ def _print_queue(prediction: QueuePrediction, now: AssumedNow) -> None:
         return f"> {horizon}" if math.isinf(seconds) else format_duration(seconds)
 
     title = f"Starts in {prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
-    table = Table("Next", "requests", box=box.SIMPLE_HEAD, title=title)
-    for column in ("priority", "waits for", "10 %: within", "median", "90 %: within"):
-        table.add_column(column, justify="right")
+    rows: list[tuple[str, ...]] = []
     for each in prediction.pods[:SHOWN_PODS]:
         times = ("never", "", "") if each.impossible else tuple(map(when, (each.p10, each.p50, each.p90)))
         name = f"{each.pod} (gang {each.gang} of {each.members})" if each.gang else each.pod
-        table.add_row(name, each.needs, str(each.priority), format_duration(each.waited), *times)
+        rows.append((name, each.needs, str(each.priority), format_duration(each.waited), *times))
     if len(prediction.pods) > SHOWN_PODS:
-        table.add_row(f"{len(prediction.pods) - SHOWN_PODS} more", *("",) * 6)
-    print_table(table)
+        rows.append((f"{len(prediction.pods) - SHOWN_PODS} more", *("",) * 6))
+    numbers = ["priority", "waits for", "10 %: within", "median", "90 %: within"]
+    print_rows(rows, ["Next", "requests"], numbers, title)
     if now.sentence:
         print_text(now.sentence)
     for reason, count in Counter(each.impossible for each in prediction.pods if each.impossible).items():

@@ -125,11 +125,7 @@ def list_defaults(default: Callable[[AlgorithmSpec], object]) -> str:
 
 
 def options_of(algorithm: AlgorithmSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the given options that are an algorithm's, by the names of its configuration class.
-
-    Raises:
-        UsageError: one is of other algorithms only; the message lists those that this one has.
-    """
+    """Return those of the given options that are an algorithm's, by the names of its configuration class."""
     known = config_fields(algorithm.config)
     for name in given:
         if name not in known and name not in setting_fields():
@@ -139,11 +135,7 @@ def options_of(algorithm: AlgorithmSpec, given: Mapping[str, Any]) -> dict[str, 
 
 
 def settings_of(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the given options that are settings of `latency`, by the names of `LatencySettings`.
-
-    Raises:
-        UsageError: there is one, but the protocol is another.
-    """
+    """Return those of the given options that are settings of `latency`, by the names of `LatencySettings`."""
     known = setting_fields()
     result = {known[name].name: value for name, value in given.items() if name in known}
     if result and protocol != "latency":

@@ -27,8 +27,6 @@ LOAD_RANGE = ValueCheck(
 
 
 class Protocol(enum.StrEnum):
-    """Arrival protocol."""
-
     INFLATION = "inflation"
     TIMED = "timed"
     ARRIVALS = "arrivals"
@@ -92,7 +90,6 @@ class ArrivalOptions:
 
     @property
     def numbers(self) -> tuple[float, float | None, float | None]:
-        """Return ratio, load and mean duration."""
         return RATIO if self.ratio is None else self.ratio, self.load, self.mean_duration
 
     def warn_of(self, workload: Workload, warn: Warnings) -> None:

@@ -16,7 +16,7 @@ from steersman.core.errors import InputError
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.kubernetes.client import Client
     from steersman.policies.base import Policy
 
@@ -34,7 +34,6 @@ def dns_label(text: str) -> str:
 
 
 def optional_dns_label(text: str) -> str:
-    """Return the name of a namespace, or an empty text."""
     return dns_label(text) if text else ""
 
 
@@ -46,7 +45,6 @@ def scheduler(text: str) -> str:
 
 
 def optional_scheduler(text: str) -> str:
-    """Return the name of a scheduler, or an empty text."""
     return scheduler(text) if text else ""
 
 
@@ -74,7 +72,6 @@ class KubeconfigOptions:
     context: Context = None
 
     def find(self) -> ClusterTarget:
-        """Return the cluster, see `find_cluster`."""
         return find_cluster(self.kubeconfig, self.context, None)
 
 
@@ -85,7 +82,6 @@ class ClusterOptions(KubeconfigOptions):
     name: ClusterName = None
 
     def find(self) -> ClusterTarget:
-        """Return the cluster, see `find_cluster`."""
         return find_cluster(self.kubeconfig, self.context, self.name)
 
 
@@ -97,19 +93,14 @@ class WritableClusterOptions(ClusterOptions):
 
 
 def check_new_folder(output: Path) -> None:
-    """Check before anything is watched that an output path is free. Raises InputError: it is not."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(output, "", "", "exists already and is not an empty folder; name a new one")
     check_writable("--output", output, "file")
 
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> ClusterTarget:
-    """Return the cluster of these options (`apps.load.target`); print it if the local one is the only choice.
-
-    Raises:
-        SteersmanError: there is none.
-    """
-    from steersman.apps.load.target import find_target
+    """Return the cluster of these options (`apps.load.live_cluster`); print it if the local one is the only choice."""
+    from steersman.apps.load.live_cluster import find_target
 
     target = find_target(kubeconfig, context, name)
     if target.by_default:
@@ -121,7 +112,6 @@ def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None)
 
 
 def log_cluster(target: ClusterTarget) -> None:
-    """Log which cluster a long-running command talks to."""
     import structlog
 
     config = target.config

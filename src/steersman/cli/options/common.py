@@ -8,21 +8,72 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from steersman.cli.completing import OBJECTIVE_NAMES, POLICY_NAMES, TELEMETRY_POLICY_NAMES, minors, objectives, orders
-from steersman.cli.help_levels import HelpLevels
+from steersman.cli.completing import (
+    OBJECTIVE_NAMES,
+    POLICY_NAMES,
+    TELEMETRY_POLICY_NAMES,
+    minors,
+    objectives,
+    orders,
+    policies,
+)
 from steersman.cli.options.declaring import option
 from steersman.core.engines import Engine
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import FIRST_SEED
+
+HELP_ALL = "--help-all"
+BRIEF = {
+    "train": "algorithm network protocol objective workload nodes cluster output iterations minutes seed resume",
+    "tune": "algorithm network protocol objective workload nodes cluster output trials minutes seed jobs resume",
+    "evaluate": "policy output nodes pods workload cluster seeds protocol objective baseline fit output_format resume",
+    "schedule": "policy scheduler_name shadow output telemetry learn algorithm network objective kubeconfig context",
+    "run": "cpu_load memory_load pod_load cluster_resets scheduler_name interval output resume clean kubeconfig yes",
+}
+"""Command -> parameters that `--help` shows; those with more than 25 options are here. `run` is `workload run`."""
+ALL, IS_BRIEF = "steersman.help_all", "steersman.is_brief"
+"""Keys of a context: whether all options were asked for, and whether brief help is being printed."""
+
+
+class HelpLevels(TyperCommand):
+    """A command whose `--help` shows the parameters of `BRIEF`, if it is there."""
+
+    def get_help_option_names(self, ctx: Any) -> list[str]:
+        return sorted([*super().get_help_option_names(ctx), *([HELP_ALL] if self.name in BRIEF else [])])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note which help was asked for, and parse as usual."""
+        ctx.meta[ALL] = HELP_ALL in args
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all parameters, while the brief help is printed those that it shows."""
+        params = super().get_params(ctx)
+        if not ctx.meta.get(IS_BRIEF):
+            return params
+        return [each for each in params if each.name in BRIEF[self.name or ""].split() or HELP_ALL in each.opts]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if self.name not in BRIEF or ctx.meta.get(ALL):
+            super().format_help(ctx, formatter)
+            return
+        hidden = len(self.params) - len(BRIEF[self.name].split())
+        self.epilog = f"{HELP_ALL} shows {hidden} more options."
+        ctx.meta[IS_BRIEF] = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.epilog = None
+            del ctx.meta[IS_BRIEF]
+
 
 MAX_SEEDS = 100_000
 MAX_SEED = (1 << 63) - 1
 
 
 class Format(enum.StrEnum):
-    """Format of the result on standard output."""
-
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
@@ -46,7 +97,6 @@ class ManyValues(HelpLevels):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat the flag before every further value, then parse as usual."""
         repeatable = {flag for option in self.params if getattr(option, "multiple", False) for flag in option.opts}
         repeated = repeat_flags(args, repeatable)
         # The last argument is a value of this flag, so a further value may follow without one.
@@ -54,7 +104,6 @@ class ManyValues(HelpLevels):
         return super().parse_args(ctx, repeated)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """Complete the next value of a repeatable option, else options as usual."""
         for each in self.params if not incomplete.startswith("-") else ():
             if ctx.meta.get(LAST_FLAG) in each.opts:
                 return each.shell_complete(ctx, incomplete)
@@ -86,11 +135,7 @@ def need_subcommand(context: typer.Context) -> None:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Return the seeds of `42-51` or `1,2,5-7`, in the order given; of a number alone that many, from 42 on.
-
-    Raises:
-        UsageError: anything else, a repeated seed, none, or more than 100,000 of them.
-    """
+    """Return the seeds of `42-51` or `1,2,5-7`, in the order given; of a number alone that many, from 42 on."""
     if text.strip().isdigit():
         count = _seed(text, text)
         if not 1 <= count <= MAX_SEEDS:
@@ -134,7 +179,6 @@ def path(text: str | Path) -> Path:
 
 
 def path_option(text: str, *flags: str, metavar: str = "FILE", **further: Any) -> Any:
-    """Return the declaration of an option that is a path."""
     return option(text, *flags, parser=path, metavar=metavar, **further)
 
 
@@ -149,10 +193,20 @@ ORDERS_HELP = (
 POLICIES_HELP = (
     f"{', '.join(POLICY_NAMES)}, by telemetry {', '.join(TELEMETRY_POLICY_NAMES)}, a weighted sum such as "
     "fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), a formula of steersman policy "
-    "export (my-rule.txt), a KubeSchedulerConfiguration (my-scheduler.yaml), the URL of a server that scores nodes "
+    "fit (my-rule.txt), a KubeSchedulerConfiguration (my-scheduler.yaml), the URL of a server that scores nodes "
     "(http://localhost:5000/score), or your own as module:Class. "
     "steersman@max-kind-loss:2 bounds what any kind of pod may lose against kube-default."
 )
+
+
+def policy_option(text: str, more: str = "") -> Any:
+    return option(f"{text}: {POLICIES_HELP}{more}", metavar="POLICY", autocompletion=policies)
+
+
+def order_option(text: str, more: str = "") -> Any:
+    return option(f"{text}: {ORDERS_HELP}{more}", metavar="ORDER", autocompletion=orders)
+
+
 KubernetesOption = Annotated[
     str | None,
     option(
@@ -183,11 +237,9 @@ TelemetryOption = Annotated[
 ]
 LiveOrderOption = Annotated[
     str | None,
-    option(
-        f"Order of the pods that wait, after their priority: {ORDERS_HELP} The oracle is for simulations alone. "
-        "[default: that of the policy, else age]",
-        metavar="ORDER",
-        autocompletion=orders,
+    order_option(
+        "Order of the pods that wait, after their priority",
+        " The oracle is for simulations alone. [default: that of the policy, else age]",
     ),
 ]
 UncheckedOption = Annotated[

@@ -27,7 +27,6 @@ from steersman.core.redaction import redact_url
 
 
 def option(text: str, *flags: str, **further: Any) -> Any:
-    """Return the declaration of an option: its help, how it is spelled if not by its name, and more of typer's."""
     return typer.Option(*flags, help=text, **further)
 
 
@@ -38,7 +37,6 @@ class RequiresOption:
         self.options = options
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
-        """Raise UsageError if none of them is given."""
         # Options are declared once for several commands, not all of which have the other ones.
         known = [every[name] for name in self.options if name in every]
         if known and not any(each.is_given for each in known):
@@ -50,7 +48,6 @@ class RequiresProtocol:
     """Protocols in which an option has an effect.
 
     Args:
-        protocols: their names.
         is_stated: whether --protocol must say so; else the data may choose one of them.
     """
 
@@ -58,7 +55,6 @@ class RequiresProtocol:
         self.protocols, self.is_stated = protocols, is_stated
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
-        """Raise UsageError if the protocol of the command is another."""
         if "protocol" not in every:
             return
         protocol = every["protocol"].value or every["protocol"].assumed
@@ -77,7 +73,6 @@ class Excludes:
     other: str
 
     def check(self, given: GivenOption, every: Mapping[str, GivenOption]) -> None:
-        """Raise UsageError if it is given."""
         if self.other in every and every[self.other].is_given:
             raise UsageError(f"{given.flag} and {every[self.other].flag} exclude each other; leave one out")
 
@@ -113,7 +108,6 @@ class GivenOption:
 
     @property
     def is_given(self) -> bool:
-        """Return whether its value is not the default."""
         return bool(self.value != self.default)
 
     @property
@@ -123,7 +117,6 @@ class GivenOption:
 
 
 def every_option(*groups: Any) -> dict[str, GivenOption]:
-    """Return the options of dataclasses by name, in order of declaration."""
     result: dict[str, GivenOption] = {}
     for group in groups:
         for name, hint, default in _declared(type(group)):
@@ -139,7 +132,6 @@ def every_option(*groups: Any) -> dict[str, GivenOption]:
 
 
 def given_options(*groups: Any) -> dict[str, Any]:
-    """Return the values of those options of dataclasses that differ from their defaults, by name."""
     return {name: option.value for name, option in every_option(*groups).items() if option.is_given}
 
 
@@ -154,11 +146,6 @@ def annotations_of(*groups: type[Any]) -> dict[str, tuple[Any, tuple[Any, ...]]]
 
 
 def check_options(*groups: Any) -> None:
-    """Check ranges and combinations of options by what their fields declare.
-
-    Raises:
-        UsageError: a number is out of range, an option has no effect without another, or two exclude each other.
-    """
     every = every_option(*groups)
     for option in every.values():
         for rule in option.metadata if option.is_given else ():
@@ -201,7 +188,6 @@ def with_options(
     """Return a command that takes the fields of a function's dataclasses as options, and checks them.
 
     Args:
-        function: takes dataclasses, and parameters of a command.
         declared: returns parameters for its `**declared`; those that are not given are not passed.
         is_checked: whether `check_options` is called; False: by the function, which knows more.
     """
@@ -263,7 +249,6 @@ def _parameters(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _gathered(group: type[Any], given: dict[str, Any]) -> Any:
-    """Return a dataclass of values, which are taken out of `given`."""
     return group(
         **{name: _gathered(hint, given) if _is_group(hint) else given.pop(name) for name, hint, _ in _declared(group)}
     )

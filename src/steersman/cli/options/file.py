@@ -31,12 +31,7 @@ FROM_FILE = ("algorithm", "network", "protocol", "objective", "hidden", "dropout
 
 
 def merge_options(options: TrainOptions) -> TrainOptions:
-    """Return the options, with those of the file `--options` that the command line does not state.
-
-    Raises:
-        InputError: the file is not a JSON object, or holds something that is not an option of the algorithm.
-        UsageError: an option is out of range, or has no effect.
-    """
+    """Return the options, with those of the file `--options` that the command line does not state."""
     file = options.task.options
     if file is None:
         given = options_of(options.algorithm, options.declared)
@@ -60,11 +55,7 @@ def merge_options(options: TrainOptions) -> TrainOptions:
 
 
 def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return those options of a file that have one of the names of `FROM_FILE`, and the others, for `settings_of`.
-
-    Raises:
-        InputError: the file is not a JSON object, or one of these is invalid.
-    """
+    """Return those options of a file that have one of the names of `FROM_FILE`, and the others, for `settings_of`."""
     stated = _read(file)
     declared = annotations_of(TrainingTask, NetworkOptions, LearningOptions)
     common = {name: _value(file, name, stated.pop(name), declared[name][0]) for name in names if name in stated}
@@ -82,11 +73,7 @@ def read_options(file: Path, names: Collection[str]) -> tuple[dict[str, Any], di
 
 
 def settings_of(file: Path, stated: Mapping[str, Any], algorithm: AlgorithmSpec) -> dict[str, Any]:
-    """Return the options of an algorithm, as a file states them.
-
-    Raises:
-        InputError: it has no such option, a value is invalid or out of range, or one has no effect.
-    """
+    """Return the options of an algorithm, as a file states them."""
     known = config_fields(algorithm.config)
     for name in stated:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Options of generated clusters, of `train` and `evaluate` with --protocol deployments and latency."""
+"""Random Deployments, in files, on a cluster, or on generated clusters of --protocol deployments and latency."""
 
 from __future__ import annotations
 
@@ -8,13 +8,79 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.options.declaring import RequiresProtocol, option
-from steersman.cli.options.deployments import parse_range
 from steersman.core.errors import UsageError
+from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
 if TYPE_CHECKING:
     from steersman.envs.deployments.environment import DeploymentsOptions
     from steersman.envs.latency.environment import LatencyOptions
     from steersman.evaluation.generated import GeneratedOptions
+    from steersman.workloads.generators.deployments import DeploymentSettings
+
+Interval = Annotated[float, option("Seconds from one Deployment to the next.")]
+Wait = Annotated[float, option("Seconds before the cluster is cleared, and after it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class FillingOptions:
+    cpu_load: Annotated[float, option("Fill until this share of the CPU is requested, ...")] = 0.5
+    memory_load: Annotated[float, option("... or this share of the memory, ...")] = 0.5
+    pod_load: Annotated[float, option("... or this share of the pods, whichever comes first.")] = 0.5
+    cluster_resets: Annotated[
+        int, option("Number of fillings: fill, wait, clear.", "--cluster-resets", "--resets", min=1)
+    ] = 1
+    interval: Interval = 10.0
+    wait: Wait = 60.0
+    replicas: Annotated[str, option("Pods of a Deployment.", metavar="MIN-MAX")] = "5-15"
+    cpu_requests: Annotated[
+        str, option("CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]", metavar="LIST")
+    ] = ""
+    memory_requests: Annotated[
+        str, option("Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]", metavar="LIST")
+    ] = ""
+
+    @property
+    def settings(self) -> DeploymentSettings:
+        from steersman.workloads.generators.deployments import DeploymentSettings
+
+        least, most = parse_range("--replicas", self.replicas)
+        return DeploymentSettings(
+            cpu_load=self.cpu_load,
+            memory_load=self.memory_load,
+            pod_load=self.pod_load,
+            resets=self.cluster_resets,
+            interval_seconds=self.interval,
+            wait_seconds=self.wait,
+            min_replicas=least,
+            max_replicas=most,
+            **value_lists(self.cpu_requests, self.memory_requests),
+        )
+
+
+def parse_range(option: str, text: str) -> tuple[int, int]:
+    """Return the ends of an option's `5-15`; `5` is both. Raises UsageError."""
+    low, dash, high = text.partition("-")
+    ends = (low.strip(), high.strip() if dash else low.strip())
+    if not all(end.isascii() and end.isdigit() and len(end) < 10 for end in ends):
+        raise UsageError(f"{option} {text}: expected a number such as 10 or a range such as 5-15")
+    if int(ends[0]) > int(ends[1]):
+        raise UsageError(f"{option} {text}: the first number is the larger one")
+    return int(ends[0]), int(ends[1])
+
+
+def value_lists(cpu: str, memory: str) -> dict[str, tuple[str, ...]]:
+    """Return the settings for stated lists of requests. Limits are at least the largest of them."""
+    from steersman.workloads.generators.deployments import DeploymentSettings
+
+    result = {}
+    for name, text in (("cpu", cpu), ("memory", memory)):
+        values = tuple(part.strip() for part in text.split(",") if part.strip())
+        if values:
+            result[f"{name}_requests"] = values
+            # A container's limit must not be below its request.
+            result[f"{name}_limits"] = (*getattr(DeploymentSettings(), f"{name}_limits"), *values)
+    return result
+
 
 GENERATED = ("deployments", "latency")
 EQUAL_SHARE = (
@@ -71,15 +137,7 @@ class GeneratedCluster:
 
 
 def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> DeploymentsOptions:
-    """Return the options of `steersman/Deployments-v0`.
-
-    Args:
-        given: options of the cluster that were given, by name.
-        common: further options of the environment.
-
-    Raises:
-        UsageError: one is out of range.
-    """
+    """Return the options of `steersman/Deployments-v0`."""
     from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
 
@@ -99,18 +157,8 @@ def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> 
 
 
 def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], common: Mapping[str, Any]) -> LatencyOptions:
-    """Return the options of `steersman/Latency-v0`.
-
-    Args:
-        given: options of the cluster that were given, by name, and `load`.
-        declared: settings by the names of `LatencySettings`.
-        common: further options of the environment.
-
-    Raises:
-        UsageError: one is out of range.
-    """
+    """Return the options of `steersman/Latency-v0`."""
     from steersman.envs.latency.environment import LatencyOptions
-    from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
     settings = dict(declared)
     if "node_count" in given:
@@ -128,5 +176,4 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
 
 
 def environment_of(protocol: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> GeneratedOptions:
-    """Return the options of generated clusters, see `deployments_options` and `latency_options`."""
     return latency_options(given, settings, {}) if protocol == "latency" else deployments_options(given, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from steersman.cli.completing import workloads
 from steersman.cli.options.arrivals import ON_WORKLOADS
@@ -14,10 +14,7 @@ from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresPr
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import holds_nodes, read_workload, say_understood
 from steersman.core.errors import UsageError, unknown_name
-from steersman.workloads.workload import RunningPods
-
-if TYPE_CHECKING:
-    from steersman.workloads.workload import Workload
+from steersman.workloads.workload import RunningPods, Workload
 
 EMBEDDED_HELP = "a packaged openb workload by name: default, gpushare40, ..., or default-small (64 nodes of default)"
 WAYS = "--nodes with --pods, --workload NAME, or --cluster"
@@ -82,16 +79,10 @@ class FileInputs:
 
     @property
     def count(self) -> int:
-        """Return the number of workloads."""
         return len(self.pods or self.workload or ())
 
     def check(self, *, several: bool = False) -> None:
-        """Check that there is exactly one kind of source, and one workload unless a command takes several.
-
-        Raises:
-            UsageError: there is none or too many, one of two files is missing, or no packaged workload has that name.
-            InputError: a file of pods without --nodes is missing or invalid.
-        """
+        """Check that there is exactly one kind of source, and one workload unless a command takes several."""
         used = self._used()
         if len(used) > 1:
             raise UsageError(f"{' and '.join(used)} say both what the workload is; give one: {WAYS}")
@@ -105,8 +96,11 @@ class FileInputs:
             raise UsageError(f"--nodes is missing: found no nodes in {names}")
         if self.count > 1 and not several:
             raise UsageError(f"{used[0].split()[-1]} names {self.count} workloads; give one")
+        from steersman.workloads.formats.openb import known_names
+
         for name in self.workload or ():
-            check_embedded(name)
+            if name not in known_names():
+                raise unknown_name("--workload", name, known_names(), "--nodes FILE --pods FILE")
 
     def _used(self) -> list[str]:
         files = [flag for flag, value in (("--nodes", self.nodes), ("--pods", self.pods)) if value]
@@ -126,11 +120,8 @@ class FileInputs:
         """Return the workloads, at least one, and print their summaries and warnings.
 
         `replayed`: whether pods of Kubernetes objects arrive and leave when they did.
-
-        Raises:
-            SteersmanError: a file is invalid.
         """
-        from steersman.workloads.formats.openb.traces import embedded
+        from steersman.workloads.formats.openb import embedded
 
         result = tuple(embedded(name) for name in self.workload or ())
         for workload in result:
@@ -158,11 +149,9 @@ class Inputs(FileInputs):
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return RunningPods.PINNED if self.pinned else RunningPods.FREE
 
     def read(self, warn: Warnings, *, replayed: bool = False) -> tuple[Workload, ...]:
-        """Return the workloads, see `FileInputs.read`. Raises SteersmanError: a cluster does not answer."""
         if self.cluster:
             return (read_cluster(self.live, RunningPods.REPLAYED if replayed else self.running, warn),)
         return FileInputs.read(self, warn, replayed=replayed)
@@ -179,21 +168,14 @@ class InputsWithRunningPods(Inputs):
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return running_pods(self.pinned, self.from_now)
 
 
 def running_pods(pinned: bool, from_now: bool) -> RunningPods:
-    """Return what to do with running pods."""
     return RunningPods.PINNED if pinned else RunningPods.FROM_NOW if from_now else RunningPods.FREE
 
 
 def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) -> Workload:
-    """Return the workload of a live cluster, and print a summary.
-
-    Raises:
-        SteersmanError: it does not answer or denies access.
-    """
     from steersman.apps.load.live_cluster import LiveCluster
 
     cluster = LiveCluster(live.find())
@@ -201,11 +183,3 @@ def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) 
         result = cluster.workload(running=running)
     say_understood(result, warn)
     return result
-
-
-def check_embedded(name: str) -> None:
-    """Check that there is a packaged workload of that name. Raises UsageError: there is none."""
-    from steersman.workloads.formats.openb.traces import known_names
-
-    if name not in known_names():
-        raise unknown_name("--workload", name, known_names(), "--nodes FILE --pods FILE")

@@ -112,7 +112,6 @@ class LiveLearning:
 
 
 def exploration_parameters() -> list[inspect.Parameter]:
-    """Return the parameters of exploration."""
     return parameters_of("dqn", EXPLORATION, PANEL)
 
 
@@ -133,10 +132,6 @@ def live_plan_of(
         policy: value of --policy; a policy file is what the agent starts from.
         scheduler: name of the scheduler.
         has_telemetry: whether nodes' metrics are known.
-
-    Raises:
-        UsageError: options contradict each other, or the folder cannot be written.
-        InputError: a file is invalid.
     """
     assert learning.learn is not None
     check_writable("--learn", learning.learn, "log")

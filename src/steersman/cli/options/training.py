@@ -189,7 +189,7 @@ class NetworkOptions:
         Path | None,
         _network(
             "Start with the weights of this policy file of the same view and network. Evolution on workloads "
-            "also takes steersman, the packaged policy.",
+            "also takes steersman, and starts with its first member, greedy-forecast.",
             parser=path,
             metavar="FILE",
             autocompletion=policies,

@@ -18,7 +18,7 @@ from steersman.cli.options.arrivals import RATIO, WITH_WORKLOADS, AnyProtocol
 from steersman.cli.options.declaring import check_options, given_options
 from steersman.cli.options.generated import deployments_options, latency_options
 from steersman.cli.options.inputs import read_cluster, running_pods
-from steersman.cli.options.orders import stored_order_warnings
+from steersman.cli.options.policies import stored_order_warnings
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_workloads import full_name, read_workloads
 from steersman.cli.output.display import Warnings, status_if_slow
@@ -81,11 +81,7 @@ class TrainOptions:
 
 
 def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
-    """Return the plan of training.
-
-    Raises:
-        UsageError: options contradict each other, or one is out of range.
-    """
+    """Return the plan of training."""
     config = options_of(options.algorithm, options.declared)
     settings = settings_of(options.protocol, options.declared)
     _check_network(options)
@@ -125,18 +121,14 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
 
 
 def compile_plan(plan: AnyPlan) -> None:
-    """Compile the kernels that training needs, with a message if it takes long.
-
-    Raises:
-        UsageError: an option of the environment is invalid.
-    """
-    from steersman.cli.compiling import MESSAGE, compile_for
+    """Compile the kernels that training needs, with a message if it takes long."""
+    from steersman.cli.reading import COMPILING, compile_for
     from steersman.training.search.evolve import EvolutionPlan
 
     if isinstance(plan, EvolutionPlan):
         compile_for((), plan.training)
         return
-    with status_if_slow(MESSAGE):
+    with status_if_slow(COMPILING):
         # A reset and a step call, and so compile, what training calls.
         env = plan.scene.make(1)
         env.reset(seed=0)

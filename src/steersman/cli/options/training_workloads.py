@@ -17,19 +17,14 @@ if TYPE_CHECKING:
 
 def full_name(name: str) -> str:
     """Return the name of a workload in results."""
-    from steersman.workloads.formats.openb.traces import POD_FILE, embedded_names
+    from steersman.workloads.formats.openb import POD_FILE, embedded_names
 
     return f"{POD_FILE}{name}" if name in embedded_names() else name
 
 
 def read_workloads(names: list[str], nodes: Path | None, running: RunningPods, warn: Warnings) -> tuple[Workload, ...]:
-    """Return packaged workloads by name, or those in files, which hold nodes or are used with `nodes`.
-
-    Raises:
-        UsageError: there is no workload of that name.
-        InputError: a file is invalid.
-    """
-    from steersman.workloads.formats.openb.traces import embedded, known_names
+    """Return packaged workloads by name, or those in files, which hold nodes or are used with `nodes`."""
+    from steersman.workloads.formats.openb import embedded, known_names
 
     result = []
     for name in names:

@@ -45,7 +45,6 @@ def nodes_table(name: str, rows: Sequence[OccupancyRow]) -> Table:
 
 
 def to_csv(rows: Sequence[OccupancyRow]) -> str:
-    """Return the rows as CSV with a header."""
     text = io.StringIO()
     # The writer of CSV leaves a cell of None empty.
     cells = ([*(asdict(row) | {"ready": str(row.ready).lower()}).values()] for row in rows)

@@ -8,9 +8,8 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from steersman.core.redaction import redact
@@ -59,12 +58,10 @@ def _mirror(message: str) -> None:
 
 
 def say_text(text: str) -> None:
-    """Print paragraphs on standard error."""
     say(wrapped(text, min(terminal_width(), TEXT_WIDTH) if sys.stderr.isatty() else TEXT_WIDTH))
 
 
 def print_text(text: str) -> None:
-    """Print paragraphs on standard output."""
     print(wrapped(text, min(width(), TEXT_WIDTH)))
 
 
@@ -75,7 +72,6 @@ def wrapped(text: str, room: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks."""
     return " ".join(text.split())
 
 
@@ -98,7 +94,6 @@ class Warnings:
         self._said: set[str] = set()
 
     def __call__(self, warnings: Sequence[str]) -> None:
-        """Print the warnings that were not printed yet."""
         for warning in warnings:
             if warning not in self._said:
                 self._said.add(warning)
@@ -109,7 +104,6 @@ class Progress:
     """Progress of `total` steps: nothing for two seconds, then a bar, or an occasional line off a terminal.
 
     Args:
-        what: name of the activity.
         estimate: whether steps are similar enough to estimate the remaining time; else the elapsed time is shown.
     """
 
@@ -124,15 +118,11 @@ class Progress:
         self._timer.daemon = True
 
     def __enter__(self) -> Self:
-        """Start the clock."""
         if sys.stderr.isatty():
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Clear the line."""
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         # A thread that was never started cannot be joined. `_show` may be running, and would start a bar after the
         # stop.
@@ -142,7 +132,6 @@ class Progress:
             self._bar.stop()
 
     def update(self, done: int, total: int) -> None:
-        """Show that `done` of `total` steps are done."""
         self._done, self._total = done, total
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total)
@@ -182,8 +171,6 @@ class Progress:
 
 
 class Scroll(enum.StrEnum):
-    """Display of training progress."""
-
     LINE = "line"
     SCROLL = "scroll"
     NONE = "none"
@@ -193,8 +180,6 @@ class TrainingProgressBar:
     """Progress of a training run.
 
     Args:
-        iterations: at most.
-        minutes: at most.
         scroll: `line`, a line that is updated on a terminal, or an occasional one elsewhere; `scroll`, a line for every
             iteration; `none`.
     """
@@ -207,18 +192,13 @@ class TrainingProgressBar:
         self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> Self:
-        """Start the clock."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Clear the line."""
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._write("\n")
 
     def update(self, progress: TrainingProgress, numbers: dict[str, float]) -> None:
-        """Show the progress after an iteration."""
         if self._first is None:
             self._first = progress.iteration, progress.seconds
         now = time.monotonic()
@@ -255,7 +235,6 @@ class TrainingProgressBar:
 
 
 def terminal_width() -> int:
-    """Return the number of columns of the terminal."""
     from rich.console import Console
 
     return Console().width
@@ -271,6 +250,21 @@ def print_json(value: object) -> None:
     import msgspec
 
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_rows(
+    rows: Iterable[Sequence[str]], texts: Sequence[str], numbers: Sequence[str], title: str | None = None
+) -> None:
+    """Print a table with columns of texts, then of numbers, by their titles."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*texts, box=box.SIMPLE_HEAD, title=title)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
 
 
 def print_table(table: Table) -> None:

@@ -28,16 +28,12 @@ LOG_FILE_BYTES, LOG_FILES_KEPT = 10 << 20, 5
 
 
 class LogFormat(enum.StrEnum):
-    """Format of log lines."""
-
     AUTO = "auto"
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(enum.StrEnum):
-    """Least level that is logged."""
-
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
@@ -83,7 +79,6 @@ class LogOptions:
     ] = None
 
     def check(self) -> None:
-        """Check that the log file can be written, see `check_log_file`."""
         check_log_file(self.log_file)
 
     def of_process(self, name: str) -> LogOptions:
@@ -92,19 +87,11 @@ class LogOptions:
         return self if file is None else replace(self, log_file=file.with_name(f"{file.stem}.{name}{file.suffix}"))
 
     def configure(self) -> None:
-        """Set up the log of this process, see `configure_logs`."""
         configure_logs(self.log_format, self.log_level, self.log_file)
 
 
 class LogFile:
-    """A log file that is rotated by size; a failure to write is said once and ends nothing.
-
-    Args:
-        file: the file.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """A log file that is rotated by size; a failure to write is said once and ends nothing."""
 
     def __init__(self, file: Path) -> None:
         check_log_file(file)
@@ -117,7 +104,6 @@ class LogFile:
         weakref.finalize(self, self._handler.close)
 
     def write(self, line: str) -> None:
-        """Write a line."""
         self._handler.handle(logging.makeLogRecord({"msg": line}))
 
     def copying(self, renderer: Any) -> Processor:
@@ -131,7 +117,6 @@ class LogFile:
         return write
 
     def write_message(self, message: str) -> None:
-        """Write a line that a command said, as an event."""
         import json
 
         level, colon, text = message.partition(": ")
@@ -160,16 +145,7 @@ def log_messages(file: Path | None) -> None:
 
 
 def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = None) -> None:
-    """Set up the log of this process. Control characters are escaped.
-
-    Args:
-        log_format: format of the log.
-        level: least level.
-        file: where it is written to, too; None: nowhere.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Set up the log of this process. Control characters are escaped."""
     import structlog
 
     terminal = sys.stderr.isatty()
@@ -197,7 +173,6 @@ def configure_logs(log_format: LogFormat, level: LogLevel, file: Path | None = N
 
 
 def _redacted(_: object, __: str, event: EventDict) -> EventDict:
-    """Take secrets out of the texts of an event, for structlog."""
     return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.cells import cell_len
@@ -14,13 +13,10 @@ from rich.text import Text
 
 from steersman.core.counting import counted
 from steersman.evaluation.report.headline import Headline, TableColumn
-from steersman.evaluation.report.wording import BOUND_LABEL, INTERVAL, OF_STRETCH, fixed
+from steersman.evaluation.report.style import BOUND_LABEL, INTERVAL, OF_STRETCH, fixed
 from steersman.evaluation.results import METRICS_COLUMNS, metric_cells
 from steersman.evaluation.summary import SummaryRow
-
-if TYPE_CHECKING:
-    from steersman.simulation.result import RunResult
-
+from steersman.simulation.result import RunResult
 
 GAP, EDGES = 3, 2
 """Columns of the terminal between two columns of a table, and at its ends."""
@@ -194,7 +190,6 @@ def workloads_table(headline: Headline, width: int) -> Table:
 
 
 def run_table(run: RunResult) -> Table:
-    """Return the metrics of one run, without undefined ones."""
     table = _table(f"{run.policy} on {run.workload}, seed {run.seed}, {run.protocol}")
     table.add_column("Metric", overflow="fold")
     table.add_column("Value", justify="right", no_wrap=True)
@@ -208,7 +203,6 @@ def run_table(run: RunResult) -> Table:
 
 
 def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:
-    """Return the rows of `summary.csv` with its column names."""
     return [
         {name: finite(value) for name, value in (row.cells | {"baseline": row.baseline or None}).items()}
         for row in summary
@@ -216,10 +210,8 @@ def summary_records(summary: Sequence[SummaryRow]) -> list[dict[str, object]]:
 
 
 def metric_records(run: RunResult) -> list[dict[str, object]]:
-    """Return the rows of `metrics.csv` with its column names."""
     return [dict(zip(METRICS_COLUMNS, map(finite, cells), strict=True)) for cells in metric_cells(run)]
 
 
 def finite(value: object) -> object:
-    """Return the value, None for NaN."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

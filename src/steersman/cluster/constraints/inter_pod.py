@@ -331,13 +331,8 @@ class InterPodConstraints:
     """Numbers of label sets, selectors and topology keys, and the arrays about them.
 
     New classes, selectors and labels are added to the arrays together when `arrays` is next called. Label set 0 is that
-    of a pod without labels in the namespace `default`.
-
-    Args:
-        table: nodes; changes must be announced by `node_changed` and `grow`.
-
-    Attributes:
-        is_provisional: whether new numbers will be taken back, so they are not indexed.
+    of a pod without labels in the namespace `default`. Changes of nodes must be announced by `node_changed` and `grow`.
+    While `is_provisional`, new numbers will be taken back, so they are not indexed.
     """
 
     def __init__(self, table: NodeTable) -> None:
@@ -422,7 +417,6 @@ class InterPodConstraints:
         return (kind, number, 0, -1, 0, 0, 0, 0)
 
     def _owned_term(self, term: PodAffinityTerm, weight: int) -> tuple[int, int]:
-        """Return rows of `domain` and `owned`."""
         key = self.key_id(term.topology_key)
         owned = (self.selector_id(term.selector), key, weight)
         return key, self._owned.setdefault(owned, len(self._owned))
@@ -438,7 +432,6 @@ class InterPodConstraints:
 
     @property
     def label_sets(self) -> Sequence[LabelSet]:
-        """Label sets by number."""
         return self._label_sets
 
     @property

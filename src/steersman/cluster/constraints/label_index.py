@@ -77,11 +77,7 @@ class CountedPods(NamedTuple):
 
 
 class LabelIndex:
-    """The first label sets and selectors of a growing number of them.
-
-    Attributes:
-        label_sets, selectors: how many are indexed.
-    """
+    """The first label sets and selectors of a growing number, and how many of both are indexed."""
 
     def __init__(self) -> None:
         self.label_sets = 0
@@ -92,7 +88,6 @@ class LabelIndex:
 
     @property
     def selectors(self) -> int:
-        """How many selectors are indexed."""
         return len(self._wants)
 
     def extend(self, label_sets: Sequence[LabelSet], selectors: Iterable[CountedPods]) -> None:
@@ -109,14 +104,12 @@ class LabelIndex:
             self._wants.append(count)
 
     def matched_by(self, counted: CountedPods) -> npt.NDArray[np.bool_]:
-        """Return which of the indexed label sets a selector matches."""
         count, wanted, refused = counted.demands()
         met: npt.NDArray[np.bool_] = _occurrences(self._with, wanted, self.label_sets) == count
         met &= _occurrences(self._with, refused, self.label_sets) == 0
         return met
 
     def matching(self, labels: LabelSet) -> npt.NDArray[np.bool_]:
-        """Return which of the indexed selectors match labels."""
         pairs = list(labels.pairs())
         met: npt.NDArray[np.bool_] = _occurrences(self._wanting, pairs, self.selectors) == np.array(self._wants)
         met &= _occurrences(self._refusing, pairs, self.selectors) == 0

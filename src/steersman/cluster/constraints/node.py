@@ -13,9 +13,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.gpu_resources import is_offered
-from steersman.cluster.model import Constraints, Node, NodeSelectorTerm, Requirement, Taint, Toleration
-from steersman.cluster.objects.api.devices import IMPLICIT
+from steersman.cluster.model import Constraints, Node, NodeSelectorTerm, Requirement, Taint, Toleration, is_offered
+from steersman.cluster.objects.api.claims import IMPLICIT
 
 Mask = npt.NDArray[np.bool_]
 
@@ -73,7 +72,6 @@ class NodeTableColumn:
         self.ids = ids
 
     def number(self, node: Node | None) -> int:
-        """Return the number of a node's value."""
         value = None if node is None else self.read(node)
         return MISSING if value is None else self.numbers.setdefault(value, len(self.numbers))
 
@@ -97,27 +95,20 @@ class NodeTableColumn:
 
 
 class NodeTable:
-    """Attributes of all node slots that constraints read, in columns that are built when first needed.
-
-    Args:
-        nodes: [N] the node in each slot, None in a free one.
-    """
+    """Attributes of node slots (None: free) that constraints read, in columns that are built when first needed."""
 
     def __init__(self, nodes: Sequence[Node | None]) -> None:
         self._nodes = list(nodes)
         self._columns: dict[tuple[str, str], NodeTableColumn] = {}
 
     def __len__(self) -> int:
-        """Return the number of slots."""
         return len(self._nodes)
 
     def label(self, key: str) -> NodeTableColumn:
-        """Return the values of a label."""
         return self._column(("label", key), lambda node: node.labels.get(key))
 
     @property
     def names(self) -> NodeTableColumn:
-        """Names of the nodes."""
         return self._column(("name", ""), lambda node: node.name)
 
     def gpu_models(self, resource: str = "") -> NodeTableColumn:
@@ -131,13 +122,15 @@ class NodeTable:
 
     @property
     def features(self) -> NodeTableColumn:
-        """Features that the nodes declare, sorted."""
         return self._column(("features", ""), lambda node: node.features)
 
     @property
     def restrictions(self) -> NodeTableColumn:
         """(Unschedulable, taints that keep pods away) of the nodes."""
-        return self._column(("restrictions", ""), _restrictions)
+        return self._column(
+            ("restrictions", ""),
+            lambda node: (node.unschedulable, tuple(taint for taint in node.taints if taint.effect in HARD_EFFECTS)),
+        )
 
     @property
     def occupied(self) -> Mask:
@@ -152,7 +145,6 @@ class NodeTable:
             column.ids[slot] = column.number(node)
 
     def grow(self, size: int) -> None:
-        """Append free slots up to `size`."""
         more = size - len(self._nodes)
         self._nodes += [None] * more
         for column in self._columns.values():
@@ -192,10 +184,6 @@ def eligible_nodes(nodes: NodeTable | Sequence[Node | None], pods: Iterable[Cons
     Taints, cordons, names, selectors and affinity of nodes decide; resources, GPU models and other pods do not. An
     empty control plane, for example, makes no cluster unbalanced. Without pods, those are eligible that
     a pod without constraints may enter.
-
-    Args:
-        nodes: [N] the node in each slot.
-        pods: the constraints of every pod, in any number.
     """
     table = nodes if isinstance(nodes, NodeTable) else NodeTable(nodes)
     known = set(pods) or {Constraints()}
@@ -295,12 +283,10 @@ def affinity_nodes(
 def nodes_matching_term(table: NodeTable, term: NodeSelectorTerm, *, match_fields: bool = True) -> Mask:
     """Return whether all requirements of a node selector term hold, [N]; an empty or invalid one matches nothing.
 
-    Args:
-        table: nodes.
-        term: a term.
-        match_fields: whether requirements of fields count; if not, they must still be valid.
+    Without `match_fields`, requirements of fields do not count, but must still be valid.
     """
-    sound = all(_parses(r) for r in term.expressions) and all(_field_parses(f) for f in term.fields)
+    sound = all(_parses(r) for r in term.expressions)
+    sound &= all(f.operator in ("In", "NotIn") and len(f.values) == 1 for f in term.fields)
     if not sound or not (term.expressions or term.fields):
         return np.zeros(len(table), dtype=np.bool_)
     matched = table.occupied
@@ -384,12 +370,6 @@ def _serves(offer: GpuOffer, resource: str) -> bool:
     return resource in counted or (devices is not None and is_offered(resource, devices))
 
 
-def _restrictions(node: Node) -> tuple[bool, tuple[Taint, ...]]:
-    if not node.taints:
-        return node.unschedulable, ()
-    return node.unschedulable, tuple(taint for taint in node.taints if taint.effect in HARD_EFFECTS)
-
-
 def _tolerates_all(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> bool:
     return all(any(tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
 
@@ -438,7 +418,3 @@ def _parses(requirement: Requirement) -> bool:
             return len(values) == 1 and _int64(values[0]) is not None
         case _:
             return False
-
-
-def _field_parses(field: Requirement) -> bool:
-    return field.operator in ("In", "NotIn") and len(field.values) == 1

@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import EXTENDED, PODS
 from steersman.cluster.constraints import inter_pod, node
-from steersman.cluster.gpu_resources import shown_name
-from steersman.cluster.model import GPU_MILLI, Node
-from steersman.cluster.objects.api.devices import IMPLICIT
+from steersman.cluster.model import GPU_MILLI, shown_name
+from steersman.cluster.objects.api.claims import IMPLICIT
 from steersman.cluster.state import ClusterState
 
 NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
@@ -92,7 +91,6 @@ def unschedulable_message(state: ClusterState, class_id: int, labels_id: int = 0
 
 
 def counted(state: ClusterState, class_id: int, labels_id: int = 0, further: FurtherRefusals = ()) -> dict[str, int]:
-    """Return the number of refused nodes by reason."""
     counts: Counter[str] = Counter()
     for why, where in refusals(state, class_id, labels_id, further):
         counts[why] += int(where.sum())
@@ -112,15 +110,12 @@ def other_gpus(state: ClusterState, class_id: int) -> str:
     """Return a sentence about nodes that offer GPUs under other names than a class requests; "" if there are none."""
     wanted = state.classes[class_id].requests.gpu_resource
     foreign = np.flatnonzero(state.table.occupied & ~node.offering_nodes(state.table, wanted))
-    names = {name for slot in foreign.tolist() for name in _offered_gpus(state.nodes[slot])}
+    offering = filter(None, (state.nodes[slot] for slot in foreign.tolist()))
+    names = {name for each in offering for name in (*each.gpu_resources, *each.counted_gpus)}
     if not names:
         return ""
     verb = "node offers" if len(foreign) == 1 else "nodes offer"
     return f"{len(foreign)} {verb} {' and '.join(sorted(names))}, not {wanted}."
-
-
-def _offered_gpus(offering: Node | None) -> tuple[str, ...]:
-    return () if offering is None else (*offering.gpu_resources, *offering.counted_gpus)
 
 
 def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:

@@ -13,22 +13,18 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from steersman.cluster.gpu_resources import PLUGIN_GPUS
-from steersman.cluster.model import (
-    UNLIMITED,
-    Constraints,
-    HostPort,
-    Node,
-    Pod,
-    PodClass,
-    Requests,
-    Taint,
-    Toleration,
-)
+from steersman.cluster import model
+from steersman.cluster.node_metrics import SHOWN, limits_of
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.metadata import ObjectMeta
-from steersman.cluster.objects.api.nodes import NodeAddress, NodeImage, NodeObject, NodeSpec, NodeStatus, NodeTaint
+from steersman.cluster.objects.api.metadata import (
+    NodeImage,
+    NodeObject,
+    NodeSpec,
+    NodeStatus,
+    NodeTaint,
+    ObjectMeta,
+)
 from steersman.cluster.objects.api.pods import (
     MAX_PORT,
     Affinity,
@@ -50,15 +46,16 @@ from steersman.cluster.objects.fields import (
     unix_seconds,
 )
 from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_models, hami_register
-from steersman.cluster.objects.latency_limits import SHOWN, limits_of
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY, node_gpus
-from steersman.cluster.objects.pod_features import (
-    exclusive_volumes,
-    image_volumes,
-    needed_features,
-    normalized_image,
+from steersman.cluster.objects.gpus import (
+    GPU_COUNT_KEY,
+    GPU_MILLI_KEY,
+    gpu_devices,
+    gpu_models,
+    node_gpus,
+    pod_gpus,
+    shared_gpus,
 )
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, gpu_devices, gpu_models, pod_gpus, shared_gpus
+from steersman.cluster.objects.pod_features import exclusive_volumes, image_volumes, needed_features, normalized_image
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, pod_limits, pod_requests, units
 from steersman.core.errors import InputError
 from steersman.core.quantities import (
@@ -104,18 +101,14 @@ COMPARISONS = ("Lt", "Gt")
 """Operators of tolerations that tolerate nothing: TaintTolerationComparisonOperators is off by default up to 1.37."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
-_NODE_RESOURCES = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU_MILLI_KEY, *PLUGIN_GPUS}
-_POD_RESOURCES = {CPU, MEMORY, EPHEMERAL, *PLUGIN_GPUS}
+_NODE_RESOURCES = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU_MILLI_KEY, *model.PLUGIN_GPUS}
+_POD_RESOURCES = {CPU, MEMORY, EPHEMERAL, *model.PLUGIN_GPUS}
 _NO_SPEC, _NO_STATUS, _NO_AFFINITY = NodeSpec(), NodeStatus(), Affinity()
 _NO_NODES, _NO_PODS = NodeAffinity(), PodAffinity()
 
 
-def node_from_object(obj: Object, *, file: str = "", where: str = "") -> Node:
-    """Return a v1 Node of a parsed document.
-
-    Raises:
-        InputError: with `file`, `where` and the path of the wrong field.
-    """
+def node_from_object(obj: Object, *, file: str = "", where: str = "") -> model.Node:
+    """Return a v1 Node of a parsed document."""
     try:
         return decode_node(converted(obj, NodeObject))
     except FieldError as error:
@@ -130,20 +123,8 @@ def pod_from_object(
     path: str = "",
     namespaces: selectors.Namespaces | None = None,
     sharing: GpuSharing | None = None,
-) -> Pod:
-    """Return a v1 Pod of a parsed document.
-
-    Args:
-        obj: the Pod, or any object with a pod's `metadata` and `spec` (a pod template with a name put in).
-        file: its file, for errors.
-        where: its place there, for errors.
-        path: see `decode_pod`, as for the others.
-        namespaces: of selectors.
-        sharing: of GPUs.
-
-    Raises:
-        InputError: with `file`, `where` and the path of the wrong field.
-    """
+) -> model.Pod:
+    """Return a v1 Pod of a parsed document, see `decode_pod`; its file and its place there are for errors."""
     try:
         return decode_pod(converted(obj, PodObject, path), path, namespaces=namespaces, sharing=sharing)
     except FieldError as error:
@@ -159,13 +140,10 @@ def is_finished(obj: Object) -> bool:
 # Nodes
 
 
-def decode_node(obj: NodeObject) -> Node:
+def decode_node(obj: NodeObject) -> model.Node:
     """Return a node. Allocatable is rounded down; where it is missing altogether, capacity counts.
 
     What it does not name the node does not offer, be it CPU, memory, storage or pods, as in kube-scheduler.
-
-    Raises:
-        FieldError: a field is wrong.
     """
     metadata, spec, status = obj.metadata, obj.spec or _NO_SPEC, obj.status or _NO_STATUS
     labels, capacity = metadata.labels or {}, status.capacity or {}
@@ -174,12 +152,13 @@ def decode_node(obj: NodeObject) -> Node:
     )
     gpus = node_gpus(allocatable, capacity, labels, where)
     physical, memory_mib = hami_register(metadata.annotations or {})
-    return Node(
+    addresses = (each.address for each in status.addresses or ())
+    return model.Node(
         name=printable(metadata.name, "metadata.name"),
         cpu_milli=_allocatable(cpu_milli, allocatable, CPU, where, MAX_NODE_CPU_MILLI),
         memory_bytes=_allocatable(bytes_, allocatable, MEMORY, where, MAX_NODE_MEMORY_BYTES),
-        pods=_allocatable(whole, allocatable, "pods", where, UNLIMITED),
-        ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where, UNLIMITED),
+        pods=_allocatable(whole, allocatable, "pods", where, model.UNLIMITED),
+        ephemeral_bytes=_allocatable(bytes_, allocatable, EPHEMERAL, where, model.UNLIMITED),
         gpu_count=gpus.count,
         gpu_model=gpus.model,
         gpu_resources=gpus.resources,
@@ -190,7 +169,7 @@ def decode_node(obj: NodeObject) -> Node:
         images=_node_images(status.images or ()),
         gpu_memory_mib=memory_mib,
         physical_gpus=physical,
-        addresses=_addresses(status.addresses or (), metadata.name),
+        addresses=tuple(dict.fromkeys(each for each in addresses if each and each != metadata.name)),
         features=tuple(sorted({*(status.declared_features or ())})),
     )
 
@@ -212,13 +191,9 @@ def _node_extended(quantities: Object, path: str) -> Iterator[tuple[str, int]]:
             yield key, amount
 
 
-def _addresses(stated: Iterable[NodeAddress], name: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(each.address for each in stated if each.address and each.address != name))
-
-
-def _taint(taint: NodeTaint, path: str) -> Taint:
+def _taint(taint: NodeTaint, path: str) -> model.Taint:
     effect = one_of(taint.effect, _EFFECTS, f"{path}.effect")
-    return Taint(required(taint.key, f"{path}.key"), taint.value or "", effect)
+    return model.Taint(required(taint.key, f"{path}.key"), taint.value or "", effect)
 
 
 def _node_images(images: Iterable[NodeImage]) -> dict[str, int]:
@@ -233,12 +208,8 @@ def _node_images(images: Iterable[NodeImage]) -> dict[str, int]:
 
 
 def decode_pod(
-    obj: PodObject,
-    path: str = "",
-    *,
-    namespaces: selectors.Namespaces | None = None,
-    sharing: GpuSharing | None = None,
-) -> Pod:
+    obj: PodObject, path: str = "", *, namespaces: selectors.Namespaces | None = None, sharing: GpuSharing | None = None
+) -> model.Pod:
     """Return a pod. Requests are rounded up. An annotation of ours that makes no sense does not count (`Pod.ignored`).
 
     Args:
@@ -246,9 +217,6 @@ def decode_pod(
         path: path of `obj` in an object of a file, for errors ("spec.template").
         namespaces: labels of all namespaces, for selectors of pods in other namespaces; None: unknown.
         sharing: of GPUs by other schedulers than kube-scheduler; None: their shares are not read.
-
-    Raises:
-        FieldError: a field is wrong.
     """
     metadata, spec = obj.metadata, obj.spec
     meta_path, spec_path = join(path, "metadata"), join(path, "spec")
@@ -262,9 +230,9 @@ def decode_pod(
         models = models or hami_models(annotations, sharing)
     of_pods = selectors.PodScope(namespace, labels, namespaces)
     ignored: list[str] = []
-    return Pod(
+    return model.Pod(
         name=printable(metadata.name, f"{meta_path}.name"),
-        pod_class=PodClass(requests, _constraints(spec, spec_path, of_pods, models)),
+        pod_class=model.PodClass(requests, _constraints(spec, spec_path, of_pods, models)),
         namespace=namespace,
         labels=labels,
         priority=_priority(spec),
@@ -294,7 +262,7 @@ def nominated_node(obj: PodObject) -> str:
     return "" if obj.spec.node_name else obj.status.nominated_node_name or ""
 
 
-def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | None = None) -> Requests:
+def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | None = None) -> model.Requests:
     """Return the requests of a pod; arguments as of `decode_pod`. Raises FieldError: one is wrong."""
     spec, where = obj.spec, join(path, "spec")
     annotations, notes = obj.metadata.annotations or {}, join(join(path, "metadata"), "annotations")
@@ -309,7 +277,7 @@ def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | Non
         plain = {name: amount for name, amount in plain.items() if name not in counted}
         plain |= {HAMI_MEMORY: share.too_large * NANO}  # which no node offers
     extended = sorted((name, units(plain[name])) for name in plain.keys() - _POD_RESOURCES if plain[name])
-    return Requests(
+    return model.Requests(
         cpu_milli=units(plain.get(CPU, 0), 1000),
         memory_bytes=units(plain.get(MEMORY, 0)),
         ephemeral_bytes=units(plain.get(EPHEMERAL, 0)),
@@ -373,7 +341,6 @@ def digits(value: object) -> int:
 
 
 def _senseless(key: str, value: object, expected: str) -> str:
-    """Return why an annotation is ignored."""
     shown = f"{value[:SHOWN]!r}" if isinstance(value, str) else f"{value!r}"[:SHOWN]
     return f"annotation {key}: {shown} is not {expected}; ignored"
 
@@ -415,12 +382,12 @@ def _owner(metadata: ObjectMeta, path: str, ignored: list[str]) -> str:
     return ""
 
 
-def _constraints(spec: PodSpec, path: str, of_pods: selectors.PodScope, models: tuple[str, ...]) -> Constraints:
+def _constraints(spec: PodSpec, path: str, of_pods: selectors.PodScope, models: tuple[str, ...]) -> model.Constraints:
     affinity, where = spec.affinity or _NO_AFFINITY, f"{path}.affinity"
     node, node_path = affinity.node_affinity or _NO_NODES, f"{where}.nodeAffinity"
     near, near_path = affinity.pod_affinity or _NO_PODS, f"{where}.podAffinity"
     far, far_path = affinity.pod_anti_affinity or _NO_PODS, f"{where}.podAntiAffinity"
-    return Constraints(
+    return model.Constraints(
         gpu_models=models,
         node_name=spec.node_name or "",
         tolerations=tuple(_toleration(each, at) for each, at in indexed(spec.tolerations, f"{path}.tolerations")),
@@ -440,17 +407,17 @@ def _constraints(spec: PodSpec, path: str, of_pods: selectors.PodScope, models: 
     )
 
 
-def _toleration(stated: PodToleration, path: str) -> Toleration:
+def _toleration(stated: PodToleration, path: str) -> model.Toleration:
     operator = one_of(stated.operator, ("Equal", "Exists", *COMPARISONS), f"{path}.operator", "Equal")
     effect = one_of(stated.effect, ("", *_EFFECTS), f"{path}.effect")
     if not stated.key and operator != "Exists":
         raise FieldError(f"{path}.operator", "must be Exists where there is no key")
     if operator == "Exists" and stated.value:
         raise FieldError(f"{path}.value", "must be empty with Exists")
-    return Toleration(stated.key or "", operator, stated.value or "", effect)
+    return model.Toleration(stated.key or "", operator, stated.value or "", effect)
 
 
-def _host_ports(spec: PodSpec, path: str) -> tuple[HostPort, ...]:
+def _host_ports(spec: PodSpec, path: str) -> tuple[model.HostPort, ...]:
     """Return the host ports of containers and sidecars; on the host's network every container port is one."""
     ports = {
         port
@@ -462,14 +429,14 @@ def _host_ports(spec: PodSpec, path: str) -> tuple[HostPort, ...]:
     return tuple(sorted(ports, key=lambda port: (port.port, port.protocol, port.ip)))
 
 
-def _ports(container: Container, path: str, *, on_host: bool) -> Iterator[HostPort]:
+def _ports(container: Container, path: str, *, on_host: bool) -> Iterator[model.HostPort]:
     for stated, where in indexed(container.ports, f"{path}.ports"):
         number = stated.container_port
         if on_host and number is not None and not 1 <= number <= MAX_PORT:
             raise FieldError(f"{where}.containerPort", f"{number} is not a whole number from 1 to {MAX_PORT}")
         protocol = one_of(stated.protocol, _PROTOCOLS, f"{where}.protocol", "TCP")
         if port := stated.host_port or (number if on_host else 0):
-            yield HostPort(port, protocol, stated.host_ip or "0.0.0.0")
+            yield model.HostPort(port, protocol, stated.host_ip or "0.0.0.0")
 
 
 def _images(spec: PodSpec) -> Iterator[str]:

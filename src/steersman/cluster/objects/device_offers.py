@@ -17,22 +17,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from steersman.cluster.gpu_resources import PLUGIN_GPUS, gpu_model
-from steersman.cluster.model import GPU_MILLI, Node, Pod, Requests
-from steersman.cluster.objects.api.devices import (
+from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, Node, Pod, Requests, gpu_model
+from steersman.cluster.objects import device_selectors
+from steersman.cluster.objects.api.claims import (
     IMPLICIT,
     DeviceClass,
     ResourceClaim,
     ResourceSlice,
     SliceDevice,
     SliceSpec,
-)
-from steersman.cluster.objects.device_selectors import (
-    Evaluate,
-    EvaluationError,
-    SelectorError,
-    compile_selector,
-    device_variables,
 )
 from steersman.core.errors import SteersmanError
 from steersman.core.quantities import MAX_NODE_GPUS, MAX_POD_GPUS
@@ -75,7 +68,6 @@ class DeviceOffers:
     problems: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return whether there is a class."""
         return bool(self.names)
 
     def node(self, node: Node) -> Node:
@@ -140,14 +132,10 @@ def device_offers(
     nodes: Collection[str] | None = None,
     counted: Collection[str] = (),
 ) -> DeviceOffers:
-    """Return what nodes offer by DRA.
+    """Return what nodes of these names (None: any) offer by DRA.
 
-    Args:
-        classes: DeviceClasses.
-        slices: ResourceSlices.
-        claims: claims whose devices are allocated; those for requests do not count, since their pods' requests do.
-        nodes: names of the nodes; None: any.
-        counted: resources whose allocated devices are offered nevertheless, since they count as those of pods.
+    Devices that claims have allocated are not offered, except for those of `counted` resources, and of claims for
+    requests: they count as those of pods.
     """
     offers = DeviceOffers()
     # Of several classes with one resource name the newest counts, then the first by name.
@@ -170,7 +158,7 @@ def device_offers(
                 offered = offers.devices.setdefault(node, {}).setdefault(resource, [])
                 if device not in allocated or resource in counted:
                     offered.append(device)
-        except (DeviceClassError, SelectorError, EvaluationError) as error:
+        except (DeviceClassError, device_selectors.SelectorError, device_selectors.EvaluationError) as error:
             offers.problems[resource] = str(error)
             for offered_here in offers.devices.values():
                 offered_here.pop(resource, None)
@@ -185,25 +173,22 @@ def _devices(
     for (driver, pool), specs in sorted(pools.items()):
         for spec in specs:
             for device in spec.devices or ():
-                variables = device_variables(driver, device.attributes or {}, device.capacity or {})
-                if _is_tainted(device) or not all(evaluate(variables) is True for evaluate in selectors):
+                variables = device_selectors.device_variables(driver, device.attributes or {}, device.capacity or {})
+                is_tainted = any(taint.effect in ("NoSchedule", "NoExecute") for taint in device.taints or ())
+                if is_tainted or not all(evaluate(variables) is True for evaluate in selectors):
                     continue
                 node = _node_of(spec, device)
                 if nodes is None or node in nodes:
                     yield node, DeviceId(driver, pool, device.name)
 
 
-def _selectors(device_class: DeviceClass) -> list[Evaluate]:
+def _selectors(device_class: DeviceClass) -> list[device_selectors.Evaluate]:
     result = []
     for each in device_class.spec.selectors or ():
         if each.cel is None:
             raise DeviceClassError("it selects by other means than CEL")
-        result.append(compile_selector(each.cel.expression))
+        result.append(device_selectors.compile_selector(each.cel.expression))
     return result
-
-
-def _is_tainted(device: SliceDevice) -> bool:
-    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in device.taints or ())
 
 
 def _node_of(spec: SliceSpec, device: SliceDevice) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.cluster.objects import requests
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.fields import FieldError, join, text
 from steersman.cluster.state import ClusterState
 from steersman.core.quantities import bytes_, cpu_milli, format_bytes, format_cpu, format_whole, whole
@@ -53,7 +53,6 @@ _decoder = msgspec.json.Decoder(FreeResources)
 
 
 def free_annotation(state: ClusterState, slot: int) -> str:
-    """Return the value of `FREE_KEY` for the node in a slot."""
     arrays = state.arrays
     free, allocatable = arrays.free[slot].tolist(), arrays.allocatable[slot].tolist()
     kinds = arrays.gpu_kinds[slot].tolist()
@@ -94,11 +93,7 @@ def free_of(node: NodeObject) -> FreeResources | None:
 
 
 def set_free(state: ClusterState, slot: int, content: FreeResources) -> None:
-    """Write what is free to the node in a slot, which must have no pods.
-
-    Raises:
-        FieldError: more is free than allocatable, a number is negative, or there are not as many devices.
-    """
+    """Write what is free to the node in a slot, which must have no pods."""
     arrays = state.arrays
     allocatable = arrays.allocatable[slot].tolist()
     columns = {name: column for column, name in _columns(state, allocatable)}

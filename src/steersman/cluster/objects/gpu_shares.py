@@ -16,9 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from steersman.cluster.gpu_resources import SHARED_GPUS, gpu_model
 from steersman.cluster.gpu_units import NVIDIA_GPUS, PARTS
-from steersman.cluster.model import GPU_MILLI, Node
+from steersman.cluster.model import GPU_MILLI, SHARED_GPUS, Node, gpu_model
 from steersman.cluster.objects.api.metadata import ObjectMeta
 from steersman.cluster.objects.api.pods import NO_RESOURCES, Container, PodObject, PodSpec
 from steersman.cluster.objects.fields import FieldError, Object, join
@@ -54,13 +53,9 @@ class GpuShare(NamedTuple):
 
 
 class GpuSharing(NamedTuple):
-    """What nodes say of GPUs that pods share.
+    """What nodes say of GPUs that pods share: MiB of one, ascending; whether HAMi shares them, and the models.
 
-    Attributes:
-        memory_mib: MiB of a GPU, ascending.
-        hami: whether HAMi gives shares away.
-        models: of HAMi's GPUs.
-        cards: by a resource of `PARTS`, which counts the memory of all GPUs of a node, that of one GPU, ascending.
+    `cards`: by a resource of `PARTS`, which counts the memory of all GPUs of a node, that of one GPU, ascending.
     """
 
     memory_mib: tuple[int, ...] = ()

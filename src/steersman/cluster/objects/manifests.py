@@ -14,41 +14,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, gpu_model
-from steersman.cluster.model import (
-    GPU_MILLI,
-    UNLIMITED,
-    Constraints,
-    ExclusiveVolume,
-    HostPort,
-    Node,
-    NodeSelectorTerm,
-    Pod,
-    PodAffinityTerm,
-    PodSelector,
-    Requests,
-    Requirement,
-    TopologySpread,
-)
-from steersman.cluster.objects.api.devices import IMPLICIT
+from steersman.cluster import model
+from steersman.cluster.node_metrics import HARD_KEYS, SOFT_KEYS, USER_KEY
+from steersman.cluster.objects import decoding
+from steersman.cluster.objects.api.claims import IMPLICIT
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQUIRED
-from steersman.cluster.objects.decoding import (
-    AT_ONCE_KEY,
-    CREATION_KEY,
-    DELETION_KEY,
-    ESTIMATE_KEY,
-    GANG_KEY,
-    GANG_MINIMUM_KEY,
-    OWNER_KEY,
-    PLACEHOLDER_IMAGE,
-    REFUSALS_KEY,
-    pod_group_of,
-)
 from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
-from steersman.cluster.objects.latency_limits import HARD_KEYS, SOFT_KEYS, USER_KEY
-from steersman.cluster.objects.node_gpus import GPU_MILLI_KEY
+from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.cluster.objects.pod_features import HOST_NETWORK_USERS, RESTART_ALL
-from steersman.cluster.objects.pod_gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, NONZERO
 from steersman.core.quantities import NANO, ceil_div, format_bytes, format_cpu, format_whole
 
@@ -60,21 +33,21 @@ DELETED_AT = "1970-01-01T00:00:00Z"
 """Deletion timestamp of terminating pods, of which the model has no time."""
 
 
-def node_to_object(node: Node) -> Manifest:
+def node_to_object(node: model.Node) -> Manifest:
     """Return a v1 Node. GPUs without a name are written as shared ones, what is unlimited as 1Ei."""
     labels = dict(node.labels)
-    offered = node.gpu_resources or (SHARED_GPUS,)
-    if node.gpu_model and gpu_model(labels, offered) != node.gpu_model:
-        labels[GPU_MODEL_KEY] = node.gpu_model
+    offered = node.gpu_resources or (model.SHARED_GPUS,)
+    if node.gpu_model and model.gpu_model(labels, offered) != node.gpu_model:
+        labels[model.GPU_MODEL_KEY] = node.gpu_model
     allocatable: dict[str, str] = {}
     for name in offered if node.gpu_count else ():
         allocatable[name] = format_whole(node.gpu_count)
-        if name == SHARED_GPUS:
+        if name == model.SHARED_GPUS:
             allocatable[GPU_MILLI_KEY] = format_whole(node.gpu_count * 1000)
     allocatable[CPU] = format_cpu(node.cpu_milli)
     allocatable[MEMORY] = format_bytes(node.memory_bytes)
-    allocatable["pods"] = "1Ei" if node.pods >= UNLIMITED else format_whole(node.pods)
-    allocatable[EPHEMERAL] = "1Ei" if node.ephemeral_bytes >= UNLIMITED else format_bytes(node.ephemeral_bytes)
+    allocatable["pods"] = "1Ei" if node.pods >= model.UNLIMITED else format_whole(node.pods)
+    allocatable[EPHEMERAL] = "1Ei" if node.ephemeral_bytes >= model.UNLIMITED else format_bytes(node.ephemeral_bytes)
     allocatable.update((name, format_whole(amount)) for name, amount in node.extended)
     spec = _present(
         taints=[{"key": t.key, **_present(value=t.value), "effect": t.effect} for t in node.taints],
@@ -93,7 +66,7 @@ def node_to_object(node: Node) -> Manifest:
     }
 
 
-def _hami_register(node: Node) -> dict[str, str]:
+def _hami_register(node: model.Node) -> dict[str, str]:
     """Return HAMi's annotation of the GPUs behind a node's replicas."""
     entries = (
         f"{node.name}-{i},{node.gpu_count},{node.gpu_memory_mib},100,,0,true:" for i in range(node.physical_gpus)
@@ -109,34 +82,38 @@ def _address_type(address: str) -> str:
     return "InternalIP"
 
 
-def pod_to_object(pod: Pod) -> Manifest:
+def pod_to_object(pod: model.Pod) -> Manifest:
     """Return a v1 Pod. GPUs of a device plugin are requested by its container, those without a name by annotations."""
     requests, constraints = pod.requests, pod.constraints
     annotations: dict[str, str] = {}
-    is_share = requests.gpu_milli < GPU_MILLI
-    if requests.gpu_count and requests.gpu_resource in PLUGIN_GPUS and is_share:
-        annotations[FRACTION] = format_seconds(requests.gpu_milli / GPU_MILLI)
+    is_share = requests.gpu_milli < model.GPU_MILLI
+    if requests.gpu_count and requests.gpu_resource in model.PLUGIN_GPUS and is_share:
+        annotations[FRACTION] = format_seconds(requests.gpu_milli / model.GPU_MILLI)
         annotations[DEVICES] = str(requests.gpu_count)
-    elif requests.gpu_count and requests.gpu_resource not in PLUGIN_GPUS:
+    elif requests.gpu_count and requests.gpu_resource not in model.PLUGIN_GPUS:
         annotations[GPU_COUNT_KEY] = str(requests.gpu_count)
         annotations[GPU_MILLI_KEY] = str(requests.gpu_milli)
     if constraints.gpu_models:
-        annotations[GPU_MODEL_KEY] = "|".join(constraints.gpu_models)
+        annotations[model.GPU_MODEL_KEY] = "|".join(constraints.gpu_models)
     if pod.gpu_devices:
         annotations[GPU_INDEX_KEY] = "-".join(map(str, pod.gpu_devices))
-    times = (CREATION_KEY, pod.creation_time), (DELETION_KEY, pod.deletion_time), (ESTIMATE_KEY, pod.estimated_seconds)
+    times = (
+        (decoding.CREATION_KEY, pod.creation_time),
+        (decoding.DELETION_KEY, pod.deletion_time),
+        (decoding.ESTIMATE_KEY, pod.estimated_seconds),
+    )
     for key, seconds in times:
         if seconds is not None:
             annotations[key] = format_seconds(seconds)
-    if pod.gang and pod.gang != pod_group_of(pod.labels):
-        annotations[GANG_KEY] = pod.gang
-    for key, count in ((GANG_MINIMUM_KEY, pod.gang_minimum), (AT_ONCE_KEY, pod.at_once)):
+    if pod.gang and pod.gang != decoding.pod_group_of(pod.labels):
+        annotations[decoding.GANG_KEY] = pod.gang
+    for key, count in ((decoding.GANG_MINIMUM_KEY, pod.gang_minimum), (decoding.AT_ONCE_KEY, pod.at_once)):
         if count:
             annotations[key] = str(count)
     if constraints.volume_refusals:
-        annotations[REFUSALS_KEY] = json.dumps(constraints.volume_refusals)
+        annotations[decoding.REFUSALS_KEY] = json.dumps(constraints.volume_refusals)
     if pod.owner:
-        annotations[OWNER_KEY] = pod.owner
+        annotations[decoding.OWNER_KEY] = pod.owner
     for key, milliseconds in ((SOFT_KEYS[0], pod.latency.soft), (HARD_KEYS[0], pod.latency.hard)):
         if milliseconds < math.inf:
             annotations[key] = format_seconds(milliseconds)
@@ -175,7 +152,7 @@ def _present(**fields: Any) -> Manifest:
     return {name: value for name, value in fields.items() if value}
 
 
-def _containers(requests: Requests, constraints: Constraints, limits: dict[str, str]) -> Manifest:
+def _containers(requests: model.Requests, constraints: model.Constraints, limits: dict[str, str]) -> Manifest:
     """Return containers whose sum, exact and in the non-zero view, is `requests`. The main one has the limits.
 
     Let r be a request and z its non-zero view. If r = z, one container states r. Otherwise ceil((z-r)/step) containers
@@ -191,24 +168,24 @@ def _containers(requests: Requests, constraints: Constraints, limits: dict[str, 
     memory_silent -= main_memory is None
     other = {EPHEMERAL: format_bytes(requests.ephemeral_bytes)} if requests.ephemeral_bytes else {}
     extended = {name: format_whole(amount) for name, amount in requests.extended}
-    if requests.gpu_resource in PLUGIN_GPUS and requests.gpu_milli == GPU_MILLI:
+    if requests.gpu_resource in model.PLUGIN_GPUS and requests.gpu_milli == model.GPU_MILLI:
         extended[requests.gpu_resource] = format_whole(requests.gpu_count)
     stated = _stated(main_cpu, main_memory)
     # A limit without a request would imply one.
     main = _container("main", stated | other, extended, {name: limits[name] for name in limits if name in stated})
-    images = constraints.images or (PLACEHOLDER_IMAGE,)
+    images = constraints.images or (decoding.PLACEHOLDER_IMAGE,)
     containers = [main]
     for i in range(max(cpu_silent, memory_silent, len(images) - 1)):
         stated = _stated(None if i < cpu_silent else 0, None if i < memory_silent else 0)
         containers.append(_container(f"helper-{i + 1}", stated))
-    for container, image in zip(containers, (*images, *(PLACEHOLDER_IMAGE,) * len(containers)), strict=False):
+    for container, image in zip(containers, (*images, *(decoding.PLACEHOLDER_IMAGE,) * len(containers)), strict=False):
         container["image"] = image
     if constraints.host_ports:
         main["ports"] = [_port(port) for port in constraints.host_ports]
     result: Manifest = {"containers": containers}
     if (cpu_stated, memory_stated) != (requests.cpu_milli, requests.memory_bytes):
         peak = _container("peak", _stated(requests.cpu_milli, requests.memory_bytes))
-        result["initContainers"] = [{**peak, "image": PLACEHOLDER_IMAGE}]
+        result["initContainers"] = [{**peak, "image": decoding.PLACEHOLDER_IMAGE}]
     return result
 
 
@@ -231,7 +208,7 @@ def _container(
 ) -> Manifest:
     # The API server wants a limit equal to the request for extended resources.
     resources = _present(limits={**limits, **extended}, requests={**requests, **extended})
-    return {"name": name, "image": PLACEHOLDER_IMAGE, **_present(resources=resources)}
+    return {"name": name, "image": decoding.PLACEHOLDER_IMAGE, **_present(resources=resources)}
 
 
 def _need_features(spec: Manifest, features: Iterable[str]) -> None:
@@ -244,13 +221,13 @@ def _need_features(spec: Manifest, features: Iterable[str]) -> None:
             spec |= {"hostNetwork": True, "hostUsers": False}
 
 
-def _volumes(constraints: Constraints) -> list[Manifest]:
+def _volumes(constraints: model.Constraints) -> list[Manifest]:
     sources = [{"image": {"reference": image}} for image in constraints.image_volumes]
     sources += map(_exclusive, constraints.exclusive_volumes)
     return [{"name": f"volume-{i}", **source} for i, source in enumerate(sources, start=1)]
 
 
-def _exclusive(volume: ExclusiveVolume) -> Manifest:
+def _exclusive(volume: model.ExclusiveVolume) -> Manifest:
     keys = {"gcePersistentDisk": ("pdName",), "awsElasticBlockStore": ("volumeID",), "iscsi": ("iqn",)}
     source: Manifest = dict(zip(keys.get(volume.kind, ("pool", "image")), volume.disk, strict=True))
     source |= _present(monitors=list(volume.monitors), readOnly=volume.read_only)
@@ -259,12 +236,12 @@ def _exclusive(volume: ExclusiveVolume) -> Manifest:
     return {volume.kind: source}
 
 
-def _port(port: HostPort) -> Manifest:
+def _port(port: model.HostPort) -> Manifest:
     address = {} if port.ip == "0.0.0.0" else {"hostIP": port.ip}
     return {"containerPort": port.port, "hostPort": port.port, "protocol": port.protocol, **address}
 
 
-def _constraints(constraints: Constraints) -> Manifest:
+def _constraints(constraints: model.Constraints) -> Manifest:
     near = _pod_affinity(constraints.affinity, [(p.weight, p.term) for p in constraints.preferred_affinity])
     far = _pod_affinity(constraints.anti_affinity, [(p.weight, p.term) for p in constraints.preferred_anti_affinity])
     affinity = _present(nodeAffinity=_node_affinity(constraints), podAffinity=near, podAntiAffinity=far)
@@ -282,7 +259,7 @@ def _constraints(constraints: Constraints) -> Manifest:
     )
 
 
-def _node_affinity(constraints: Constraints) -> Manifest:
+def _node_affinity(constraints: model.Constraints) -> Manifest:
     result: Manifest = {}
     if constraints.node_affinity is not None:
         result[REQUIRED] = {"nodeSelectorTerms": [_node_term(term) for term in constraints.node_affinity]}
@@ -290,23 +267,25 @@ def _node_affinity(constraints: Constraints) -> Manifest:
     return result | ({PREFERRED: preferred} if preferred else {})
 
 
-def _node_term(term: NodeSelectorTerm) -> Manifest:
+def _node_term(term: model.NodeSelectorTerm) -> Manifest:
     return _present(matchExpressions=_requirements(term.expressions), matchFields=_requirements(term.fields))
 
 
-def _pod_affinity(required: Iterable[PodAffinityTerm], preferred: Iterable[tuple[int, PodAffinityTerm]]) -> Manifest:
+def _pod_affinity(
+    required: Iterable[model.PodAffinityTerm], preferred: Iterable[tuple[int, model.PodAffinityTerm]]
+) -> Manifest:
     hard = [_pod_term(term) for term in required]
     soft = [{"weight": weight, "podAffinityTerm": _pod_term(term)} for weight, term in preferred]
     return ({REQUIRED: hard} if hard else {}) | ({PREFERRED: soft} if soft else {})
 
 
-def _pod_term(term: PodAffinityTerm) -> Manifest:
+def _pod_term(term: model.PodAffinityTerm) -> Manifest:
     namespaces = term.selector.namespaces
     scope: Manifest = {"namespaceSelector": {}} if namespaces is None else {"namespaces": sorted(namespaces)}
     return {**_label_selector(term.selector), **scope, "topologyKey": term.topology_key}
 
 
-def _spread(spread: TopologySpread) -> Manifest:
+def _spread(spread: model.TopologySpread) -> Manifest:
     return {
         **_label_selector(spread.selector),
         "maxSkew": spread.max_skew,
@@ -318,11 +297,11 @@ def _spread(spread: TopologySpread) -> Manifest:
     }
 
 
-def _label_selector(selector: PodSelector) -> Manifest:
+def _label_selector(selector: model.PodSelector) -> Manifest:
     if selector.requirements is None:
         return {}
     return {"labelSelector": _present(matchExpressions=_requirements(selector.requirements))}
 
 
-def _requirements(requirements: Iterable[Requirement]) -> list[Manifest]:
+def _requirements(requirements: Iterable[model.Requirement]) -> list[Manifest]:
     return [{"key": r.key, "operator": r.operator, **_present(values=list(r.values))} for r in requirements]

@@ -30,7 +30,6 @@ def normalized_image(image: str) -> str:
 
 
 def image_volumes(spec: PodSpec) -> Iterator[str]:
-    """Yield the images that a pod mounts as volumes."""
     for volume in spec.volumes or ():
         if volume.image is not None and volume.image.reference:
             yield normalized_image(volume.image.reference)

@@ -15,15 +15,7 @@ from operator import itemgetter
 
 import msgspec
 
-from steersman.cluster.objects.api.pods import (
-    NO_STATUS,
-    Container,
-    ContainerStatus,
-    PodObject,
-    PodSpec,
-    PodStatus,
-    ResourceRequirements,
-)
+from steersman.cluster.objects.api import pods
 from steersman.cluster.objects.fields import FieldError, Object, indexed, join
 from steersman.core.quantities import (
     MAX_AMOUNT,
@@ -59,12 +51,8 @@ _Named = tuple[str, Amounts]
 class _Resized:
     """Kubelet's status of running containers, which may differ from the spec where a pod is being resized.
 
-    Attributes:
-        allocated: what is allocated to a container, by its name.
-        actual: what is in effect for a container, by its name.
-        pod_allocated: the same of the pod; None: not stated.
-        pod_actual: what is in effect for the pod; None: not stated.
-        infeasible: the kubelet will never grant the spec's requests, so they do not count.
+    What is allocated and in effect, by container and for the pod (None: not stated). If it is infeasible, the kubelet
+    will never grant the spec's requests, so they do not count.
     """
 
     allocated: Mapping[str, Amounts]
@@ -111,16 +99,10 @@ class _Containers:
         return held if resized.infeasible else _larger(stated, held)
 
 
-def pod_requests(spec: PodSpec, path: str, status: PodStatus = NO_STATUS) -> tuple[Amounts, Amounts]:
+def pod_requests(spec: pods.PodSpec, path: str, status: pods.PodStatus = pods.NO_STATUS) -> tuple[Amounts, Amounts]:
     """Return the nano-units that a pod requests, exactly and in the non-zero view of scoring.
 
-    Args:
-        spec: of the pod.
-        path: of `spec`, for errors.
-        status: of the pod, with what the kubelet has granted to a pod that is being resized.
-
-    Raises:
-        FieldError: an amount is invalid.
+    `status` has what the kubelet has granted to a pod that is being resized.
     """
     resized = _resized(status, f"{path.removesuffix('spec')}status")
     containers = _containers(spec, path)
@@ -141,7 +123,7 @@ def pod_requests(spec: PodSpec, path: str, status: PodStatus = NO_STATUS) -> tup
     return results[0], results[1]
 
 
-def _containers(spec: PodSpec, path: str) -> _Containers:
+def _containers(spec: pods.PodSpec, path: str) -> _Containers:
     containers = [_container(each, where) for each, where in indexed(spec.containers, f"{path}.containers")]
     inits = [
         (_container(each, where), each.is_sidecar)
@@ -166,7 +148,7 @@ def amount_limit(name: str) -> int | None:
     return {CPU: MAX_CPU_MILLI * NANO // 1000, MEMORY: MAX_MEMORY_BYTES * NANO}.get(name, MAX_AMOUNT * NANO)
 
 
-def pod_limits(spec: PodSpec, path: str) -> Amounts:
+def pod_limits(spec: pods.PodSpec, path: str) -> Amounts:
     """Return the nano-units that the only container of a pod may use at most. Raises FieldError.
 
     Empty where several containers, overhead or pod-level resources share the pod's requests.
@@ -183,7 +165,7 @@ def units(amount: int, per_unit: int = 1) -> int:
     return ceil_div(amount * per_unit, NANO)
 
 
-def is_resizing(obj: PodObject) -> bool:
+def is_resizing(obj: pods.PodObject) -> bool:
     """Return whether what counts of a pod may change without its spec. Raises FieldError: an amount is invalid."""
     spec, status = obj.spec, obj.status
     if any(each.type in (RESIZE_PENDING, "PodResizeInProgress") for each in status.conditions or ()):
@@ -196,7 +178,7 @@ def is_resizing(obj: PodObject) -> bool:
     return any(each[1] != resized.allocated_to(each) or each[1] != resized.actual_of(each) for each in named)
 
 
-def _resized(status: PodStatus, path: str) -> _Resized:
+def _resized(status: pods.PodStatus, path: str) -> _Resized:
     allocated, actual = dict[str, Amounts](), dict[str, Amounts]()
     for key, containers in (
         ("containerStatuses", status.container_statuses),
@@ -212,7 +194,7 @@ def _resized(status: PodStatus, path: str) -> _Resized:
     return _Resized(allocated, actual, *_granted(status, path), is_infeasible)
 
 
-def _granted(status: ContainerStatus | PodStatus, path: str) -> tuple[Amounts | None, Amounts | None]:
+def _granted(status: pods.ContainerStatus | pods.PodStatus, path: str) -> tuple[Amounts | None, Amounts | None]:
     """Return what is allocated and what is in effect, None where the kubelet does not say."""
     requests = None if status.resources is None else status.resources.requests
     return (
@@ -227,12 +209,12 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
-def _container(container: Container, path: str) -> _Named:
+def _container(container: pods.Container, path: str) -> _Named:
     requests, limits = _resource_requirements(container.resources, f"{path}.resources")
     return container.name or "", {**limits, **requests}
 
 
-def _resource_requirements(resources: ResourceRequirements | None, path: str) -> tuple[Amounts, Amounts]:
+def _resource_requirements(resources: pods.ResourceRequirements | None, path: str) -> tuple[Amounts, Amounts]:
     """Return requests and limits. Raises FieldError: kube-apiserver would refuse them.
 
     Source: validateResourceRequirements of Kubernetes 1.37.2.
@@ -260,7 +242,7 @@ def _is_extended_resource(name: str) -> bool:
     return "/" in name and NATIVE not in name
 
 
-def _pod_level(spec: PodSpec, path: str, containers: _Containers, resized: _Resized) -> Amounts:
+def _pod_level(spec: pods.PodSpec, path: str, containers: _Containers, resized: _Resized) -> Amounts:
     """Return pod-level requests: those stated, and for a stated limit what the containers request, else the limit.
 
     kube-apiserver adds the latter when the pod is created, so what the kubelet has granted since does not count.
@@ -291,7 +273,7 @@ def _pod_level(spec: PodSpec, path: str, containers: _Containers, resized: _Resi
     return {name: amount for name, amount in effective.items() if _is_pod_level(name)}
 
 
-def _with_page_limits(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
+def _with_page_limits(spec: pods.PodSpec, resources: pods.ResourceRequirements) -> pods.ResourceRequirements:
     """Return pod-level resources with limits of hugepages, which kube-apiserver adds where all containers have one.
 
     What it adds is at least the request, and more where it then refuses the pod: containers have more than the pod.

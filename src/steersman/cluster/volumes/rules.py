@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from steersman.cluster.constraints.node import Mask, NodeTable, holds, nodes_matching_term
-from steersman.cluster.objects.api.metadata import LabelSelector
-from steersman.cluster.objects.api.volumes import (
+from steersman.cluster.objects.api.claims import (
     CsiDriver,
     CsiNode,
     StorageCapacity,
@@ -23,9 +22,9 @@ from steersman.cluster.objects.api.volumes import (
     Volume,
     VolumeClaim,
 )
+from steersman.cluster.objects.api.metadata import LabelSelector
 from steersman.cluster.objects.selectors import label_selector, node_term
-from steersman.cluster.volumes.pod_claims import PodClaim
-from steersman.cluster.volumes.translation import NOT_COUNTED, PROVISIONERS, Attachment, volume_attachment
+from steersman.cluster.volumes.claims import NOT_COUNTED, PROVISIONERS, Attachment, PodClaim, volume_attachment
 from steersman.core.quantities import bytes_
 
 IN_USE = (
@@ -76,7 +75,6 @@ class VolumeObjects:
         return ref is not None and f"{ref.namespace}/{ref.name}" == claim.key and ref.uid in ("", claim.metadata.uid)
 
     def is_taken(self, volume: Volume) -> bool:
-        """Return whether a volume is for some claim."""
         return volume.spec.claim_ref is not None or volume.metadata.name in self.assumed_volumes
 
 
@@ -88,7 +86,6 @@ class VolumePlan:
     provisions: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Return whether there is anything in it."""
         return bool(self.bindings or self.provisions)
 
 
@@ -136,14 +133,9 @@ def fit(
     table: NodeTable,
     in_use: Mapping[str, Iterable[str]],
 ) -> VolumeFit:
-    """Return the nodes that a pod's claims allow.
+    """Return the nodes that a pod's claims allow; its uid owns its ephemeral ones.
 
-    Args:
-        known: API objects.
-        claims: the pod's claims.
-        pod_uid: the pod's uid, which owns its ephemeral claims.
-        table: nodes.
-        in_use: node -> keys of the claims of the pods there.
+    `in_use`: node -> keys of the claims of the pods there.
     """
     inline = {claim.attachment for claim in claims if claim.attachment is not None}
     claims = [claim for claim in claims if claim.attachment is None]
@@ -431,7 +423,6 @@ def _size(claim: VolumeClaim) -> int:
 
 
 def volume_bytes(volume: Volume) -> int:
-    """Return the size of a volume."""
     return int(bytes_((volume.spec.capacity or {}).get("storage", 0), round_up=False))
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from steersman.agents.buffers.recording import Recording, RecordingFormat
 from steersman.agents.networks.tensors import Arrays, stack
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.base import Candidates
@@ -24,9 +23,7 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
 from steersman.policies.heuristics import heuristic
-from steersman.workloads.files import CSV_SUFFIXES
-from steersman.workloads.profile import typical_pods
-from steersman.workloads.recorded_bindings import (
+from steersman.workloads.experiments import (
     CLEARED_PODS,
     NODE_CPU,
     NODE_MEMORY,
@@ -40,6 +37,8 @@ from steersman.workloads.recorded_bindings import (
     recorded_class,
     recorded_nodes,
 )
+from steersman.workloads.files import CSV_SUFFIXES
+from steersman.workloads.profile import typical_pods
 
 MOST_UNEXPLAINED = 0.25
 """Share of a cluster's CPU that its last row may have in use beyond what the pods before it request, or below."""
@@ -50,9 +49,6 @@ def read_transitions(file: Path) -> Recording:
 
     Rewards are the recorded ones. A transition ends an episode where `done` is 1, and where the cluster was cleared.
     The last row is left out unless it is done: nothing followed it.
-
-    Raises:
-        InputError: the file is malformed, a pod does not fit on its node, or the usage contradicts the pods.
     """
     rows = read_bindings(file)
     cores = NODE_CPU * len(rows[0].usage)
@@ -89,11 +85,7 @@ def read_transitions(file: Path) -> Recording:
 
 
 class _Replay:
-    """A cluster that the recorded pods are placed in again.
-
-    Attributes:
-        cores: CPU that its pods request.
-    """
+    """A cluster that the recorded pods are placed in again."""
 
     def __init__(self, rows: list[RecordedBinding]) -> None:
         self._state = ClusterState(recorded_nodes(rows))
@@ -129,4 +121,3 @@ class _Replay:
 
 
 AAML = RecordingFormat("aaml", CSV_SUFFIXES, read_bindings, read_transitions)
-"""The entry point."""

@@ -38,13 +38,7 @@ _NO_EFFECT = ("exportConfig", "newWorkloadConfig")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig(ExperimentCluster):
-    """A cluster and what to do with its workload.
-
-    Attributes:
-        name: `metadata.name`.
-        folder: the nodes and pods, as a path that exists.
-        apps: further folders or files of pods, in order.
-    """
+    """A cluster and what to do with its workload."""
 
     name: str
     folder: Path
@@ -83,11 +77,6 @@ class ClusterConfig(ExperimentCluster):
 def read_pair(
     cluster_config: str | Path, scheduler_config: str | Path | None
 ) -> tuple[ClusterConfig, SchedulerConfig | None]:
-    """Read the files of an experiment, of which the second may be missing.
-
-    Raises:
-        InputError: see `read_cluster_config` and `read_scheduler_config`.
-    """
     scheduler = None if scheduler_config is None else read_scheduler_config(scheduler_config)
     return read_cluster_config(cluster_config), scheduler
 
@@ -96,9 +85,6 @@ def read_cluster_config(path: str | Path) -> ClusterConfig:
     """Read a `simon/v1alpha1 Config`.
 
     Paths in it are resolved beside the file first, then in the current folder, as simon does.
-
-    Raises:
-        InputError: the file is something else, a path does not exist, or a setting is not implemented.
     """
     path = Path(path)
     document = _document(path)
@@ -184,4 +170,3 @@ def _states(setting: object) -> bool:
 
 
 SIMON = ExperimentFormat("simon", read_pair)
-"""The entry point."""

@@ -130,10 +130,6 @@ class SchedulerConfig(ExperimentScheduler):
 
         Args:
             own: the user's policy, for a plugin that asks one; RLSchedulerScore has its server's URL without one.
-
-        Raises:
-            UsageError: `own` is needed and missing, or given and not needed; the server is one of several plugins; or
-                the environment names none.
         """
         if self.learned == HTTP_PLUGIN and not own:
             own = os.environ.get(ENDPOINT_KEY) or DEFAULT_ENDPOINT
@@ -161,9 +157,6 @@ def read_scheduler_config(path: str | Path, scheduler_name: str | None = None) -
     Args:
         path: a YAML or JSON file with one such document.
         scheduler_name: the profile to read; None: the first.
-
-    Raises:
-        InputError: the file is something else, a plugin is unknown, or a setting is not implemented.
     """
     path = Path(path)
     document = _document(path)
@@ -331,11 +324,7 @@ def _strategy(args: Mapping[str, tuple[Object, str]]) -> str:
 
 
 def _check_gpu_methods(args: Mapping[str, tuple[Object, str]], weights: Mapping[str, int]) -> None:
-    """Check simon's GPU settings against what the policies do: each chooses devices in its own way.
-
-    Raises:
-        FieldError: another choice of devices, or a variant of a policy that is not the published one.
-    """
+    """Check simon's GPU settings against what the policies do: each chooses devices in its own way."""
     for plugin, (settings, path) in args.items():
         if plugin != _GPU_SHARE and plugin not in POLICY_OF_PLUGIN and plugin not in LEARNED:
             continue
@@ -355,7 +344,6 @@ def _check_gpu_methods(args: Mapping[str, tuple[Object, str]], weights: Mapping[
 
 
 def _selection(plugin: str) -> tuple[str, ...]:
-    """Return the values of gpuSelMethod that match the plugin's policy."""
     if plugin == "RandomScore":
         return ("random",)
     if plugin == "FGDScore":

@@ -73,14 +73,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ConfigField:
-    """A field of a configuration class that has an `Option`.
-
-    Attributes:
-        name: as in the class.
-        type: int, float, bool, str, or a Literal of texts.
-        default: its default value.
-        option: the option of its annotation.
-    """
+    """A field of a configuration class that has an `Option`."""
 
     name: str
     type: Any
@@ -101,12 +94,6 @@ def config_fields(config: type[Any]) -> dict[str, ConfigField]:
 
 
 def check_config(config: Any) -> None:
-    """Check every field of a configuration against its `Option`.
-
-    Raises:
-        UsageError: a value is of another type, out of range, or none of the choices; the message names the option as
-            the command line spells it.
-    """
     for name, field in config_fields(type(config)).items():
         value, valid = getattr(config, name), field.option.valid
         if field.type in KINDS and not is_of_kind(value, field.type):
@@ -125,11 +112,7 @@ def is_of_kind(value: object, kind: type[Any]) -> bool:
 
 
 def checked_arguments(function: Function) -> Function:
-    """Check arguments whose annotation names plain types (`int | None`, `str | Path`) at every call.
-
-    Raises:
-        UsageError: in the call: a value is of another type; the message names the argument.
-    """
+    """Check arguments whose annotation names plain types (`int | None`, `str | Path`) at every call."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -160,16 +143,7 @@ def _check_kind(label: str, value: object, annotation: object) -> None:
 
 
 def make_config(config: type[Config], settings: Mapping[str, Any], label: str) -> Config:
-    """Return a configuration with these values by name.
-
-    Args:
-        config: its class.
-        settings: the values; those left out have their default.
-        label: what it configures, for errors.
-
-    Raises:
-        UsageError: it has no field of such a name, or a value is invalid.
-    """
+    """Return a configuration with these values by name."""
     known = inspect.signature(config).parameters
     for name in settings:
         if name not in known:
@@ -191,15 +165,7 @@ def options_without_effect(config: Any) -> dict[str, tuple[str, str]]:
 
 
 def check_effects(config: Any, given: Iterable[str]) -> None:
-    """Check that every given option has an effect.
-
-    Args:
-        config: the configuration with all values.
-        given: names of the options that were given.
-
-    Raises:
-        UsageError: one has none; the message names the option that is the reason.
-    """
+    """Check that every given option has an effect."""
     useless = options_without_effect(config)
     for name in given:
         if name in useless:

@@ -16,11 +16,6 @@ T = TypeVar("T")
 
 
 def read_document(path: Path, kind: str) -> dict[str, Any]:
-    """Return the fields of a file of a kind, without its `apiVersion` and `kind`.
-
-    Raises:
-        InputError: it cannot be read, is not YAML, or is of another kind.
-    """
     try:
         document: Any = msgspec.yaml.decode(path.read_bytes())
     except OSError as error:

@@ -14,13 +14,11 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.envs.base import Arrays, EnvCore, known_options, make_options
-from steersman.envs.buffers import arrays_of, empty_like, put, restored
+from steersman.envs.base import Arrays, EnvCore, arrays_of, empty_like, known_options, make_options, put, restored
 from steersman.envs.deployments import kernels
 from steersman.envs.deployments.kernels import EpisodeRules, FillState
+from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER, StepResults
-from steersman.envs.single import SchedulingEnv
-from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.fragmentation import fragment_arrays
@@ -40,12 +38,7 @@ NAME = "Deployments"
 Shape = tuple[str, str, int]
 """CPU, memory and pods of a node, such as `("64", "256Gi", 110)`."""
 
-MIXED_SHAPES: tuple[Shape, ...] = (
-    ("16", "64Gi", 110),
-    ("32", "128Gi", 110),
-    ("64", "256Gi", 110),
-    ("96", "384Gi", 110),
-)
+MIXED_SHAPES: tuple[Shape, ...] = tuple((str(cores), f"{4 * cores}Gi", 110) for cores in (16, 32, 64, 96))
 """Nodes of four sizes, each with 4 GiB of memory a core, as general-purpose machines of clouds have."""
 
 
@@ -84,7 +77,6 @@ class DeploymentsOptions:
     servers_per_rack: int = 4
 
     def __post_init__(self) -> None:
-        """Check the values."""
         fewest, most = self.range
         if not 1 <= fewest <= most <= (self.max_nodes or most):
             raise UsageError(f"nodes {self.nodes} is out of range; expected 1 to max_nodes, such as 10 or (5, 20)")
@@ -99,7 +91,6 @@ class DeploymentsOptions:
 
     @property
     def sizes(self) -> tuple[Shape, ...]:
-        """Return the sizes that a node may have."""
         return self.shapes or ((self.node_cpu, self.node_memory, self.node_pods),)
 
     @property
@@ -109,15 +100,7 @@ class DeploymentsOptions:
 
 
 class DeploymentsCore(EnvCore):
-    """E clusters that are filled.
-
-    Args:
-        count: E.
-        options: options of the environment.
-
-    Raises:
-        UsageError: an option is invalid, or the objective needs GPUs or telemetry.
-    """
+    """E clusters that are filled."""
 
     def __init__(self, count: int, options: DeploymentsOptions) -> None:
         most = options.range[1]
@@ -145,6 +128,7 @@ class DeploymentsCore(EnvCore):
             self._state.class_id(each)
         self.objective = objective
         settings, no_profile = options.settings, profile_arrays((), ())
+        choices = len(settings.cpu_requests), len(settings.memory_requests)
         self.rules = EpisodeRules(
             classes=self._state.class_arrays,
             profile=no_profile,
@@ -156,16 +140,7 @@ class DeploymentsCore(EnvCore):
             objectives=np.array(objective.numbers, dtype=np.int64),
             weights=np.array(objective.compiled_weights, dtype=np.float64),
             targets=np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
-            numbers=np.array(
-                [
-                    len(settings.cpu_requests),
-                    len(settings.memory_requests),
-                    settings.min_replicas,
-                    settings.max_replicas,
-                    settings.resets,
-                ],
-                dtype=np.int64,
-            ),
+            numbers=np.array([*choices, settings.min_replicas, settings.max_replicas, settings.resets], dtype=np.int64),
             view_number=number_of(self.view),
             penalty=float(options.penalty),
             step_limit=options.step_limit or 2 * settings.resets * most * int(self.sizes[:, 2].max()),
@@ -224,7 +199,6 @@ class DeploymentsCore(EnvCore):
             observation.groups[e, :nodes, 1] = np.arange(nodes)
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
-        """Take one action in each environment, see `EnvCore`."""
         results = StepResults(self.rewards, self.terminated, self.truncated)
         kernels.step_filling(self.filling, self.rules, self.observation, actions, results)
         # Users' objectives are Python; illegal actions have their penalty instead of a reward.
@@ -234,7 +208,6 @@ class DeploymentsCore(EnvCore):
             )
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        """Return the actions of a heuristic, see `EnvCore`."""
         actions = np.zeros(self.count, dtype=np.int64)
         kernels.follow_rule_filling(self.filling, self.rules, rule, self.observation.mask, actions)
         return actions
@@ -254,22 +227,18 @@ class DeploymentsCore(EnvCore):
         }
 
     def state(self) -> Arrays:
-        """Return all arrays, see `EnvCore`."""
         arrays = {f"observation.{name}": array for name, array in arrays_of(self.observation)}
         return arrays | dict(arrays_of(self.filling, "filling."))
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Return to a state, see `EnvCore`."""
         self.filling = restored(self.filling, arrays, "filling.")
         for name, array in arrays_of(self.observation):
             array[:] = arrays[f"observation.{name}"]
 
     def names(self, e: int) -> list[str]:
-        """Return names of nodes, see `EnvCore`."""
         return [node.name for node in self.workers[: self.filling.counts[e, kernels.NODES]]]
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
-        """Return shares in use, see `EnvCore`."""
         nodes, count = self.filling.nodes, self.filling.counts[e, kernels.NODES]
         free = nodes.free[e, :count, :][:, [CPU, MEMORY]] / nodes.allocatable[e, :count, :][:, [CPU, MEMORY]]
         return np.column_stack([1.0 - free, np.full(count, np.nan)])
@@ -283,12 +252,7 @@ def node_size(shape: Shape) -> tuple[int, int, int]:
 
 
 def _classes(settings: DeploymentSettings, sizes: npt.NDArray[np.int64]) -> list[PodClass]:
-    """Return a class for every pair of requests, memory varying fastest. Raises UsageError: one fits not on every node.
-
-    Args:
-        settings: the values to draw from.
-        sizes: [S, 3] milli-CPU, bytes and pods of the sizes of nodes.
-    """
+    """Return a class for every pair of requests, memory varying fastest; sizes: [S, 3] milli-CPU, bytes, pods."""
     classes = []
     for cpu in settings.cpu_requests:
         for memory in settings.memory_requests:
@@ -303,9 +267,7 @@ def _classes(settings: DeploymentSettings, sizes: npt.NDArray[np.int64]) -> list
 class DeploymentsEnv(SchedulingEnv):
     """Random Deployments fill a cluster to a target load; then it is cleared, `settings.resets` times.
 
-    Args:
-        render_mode: see `SchedulingEnv`.
-        **options: see `DeploymentsOptions`.
+    Options: see `DeploymentsOptions`.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:

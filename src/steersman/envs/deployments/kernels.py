@@ -251,11 +251,7 @@ def begin_filling(filling: FillState, rules: EpisodeRules, out: Observation, e: 
 
 @kernel
 def step_filling(
-    filling: FillState,
-    rules: EpisodeRules,
-    out: Observation,
-    actions: npt.NDArray[np.int64],
-    results: StepResults,
+    filling: FillState, rules: EpisodeRules, out: Observation, actions: npt.NDArray[np.int64], results: StepResults
 ) -> None:
     """Take one action in each of E clusters, and write its results into the other arrays.
 

@@ -116,7 +116,6 @@ class BatchConfig(NamedTuple):
 
 
 def empty_arrays() -> EmptyArrays:
-    """Return empty arrays."""
     return EmptyArrays(
         integers=np.zeros(0, dtype=np.int64),
         floats=np.zeros(0),
@@ -132,7 +131,6 @@ def empty_arrays() -> EmptyArrays:
 
 @inlined_kernel
 def nodes_of(b: NodeArrays, e: int) -> NodeArrays:
-    """Return the nodes of run `e`."""
     return NodeArrays(
         b.allocatable[e], b.free[e], b.nonzero[e], b.gpu_count[e], b.gpu_free[e], b.gpu_model[e], b.gpu_kinds[e]
     )
@@ -140,7 +138,6 @@ def nodes_of(b: NodeArrays, e: int) -> NodeArrays:
 
 @inlined_kernel
 def classes_of(b: ClassArrays, e: int) -> ClassArrays:
-    """Return the pod classes of run `e`."""
     return ClassArrays(
         b.request[e], b.nonzero[e], b.gpu_count[e], b.gpu_milli[e], b.gpu_column[e], b.constraint[e], b.allowed[e]
     )
@@ -148,7 +145,6 @@ def classes_of(b: ClassArrays, e: int) -> ClassArrays:
 
 @inlined_kernel
 def terms_of(b: InterPodArrays, e: int) -> InterPodArrays:
-    """Return the inter-pod terms of run `e`."""
     return InterPodArrays(
         b.rules[e],
         b.rule_start[e],
@@ -174,23 +170,12 @@ def profile_of(b: ProfileArrays, e: int) -> ProfileArrays:
 
 @inlined_kernel
 def fragments_of(b: FragmentArrays, e: int) -> FragmentArrays:
-    """Return the fragmentation of run `e`."""
     return FragmentArrays(b.total[e], b.causes[e], b.usable[e], b.wasted[e])
 
 
 @inlined_kernel
 def _leftovers(b: LeftoverTables, e: int) -> LeftoverTables:
-    return LeftoverTables(
-        b.by_left[e],
-        b.counts[e],
-        b.order[e],
-        b.start[e],
-        b.pods_per_cpu[e],
-        b.steps[e],
-        b.model[e],
-        b.ratios[e],
-        b.least[e],
-    )
+    return LeftoverTables(b.by_left[e], b.steps[e], b.ratios[e], b.least[e])
 
 
 @inlined_kernel
@@ -248,7 +233,6 @@ def cluster_of(batch: Batch, task: BatchConfig, e: int) -> DecisionState:
 
 @inlined_kernel
 def rows_of(b: FeatureCache, e: int) -> FeatureCache:
-    """Return the cache of run `e`."""
     return FeatureCache(b.features[e], b.fit[e], b.log_position[e], b.stamp[e], b.stamps[e])
 
 
@@ -314,15 +298,7 @@ def _queue(b: QueueArrays, e: int) -> QueueArrays:
 @inlined_kernel
 def _reservation(b: ReservationArrays, e: int) -> ReservationArrays:
     return ReservationArrays(
-        b.state[e],
-        b.begins[e],
-        b.expected[e],
-        b.ends[e],
-        b.pods[e],
-        b.slots[e],
-        b.opened[e],
-        b.free[e],
-        b.gpu_free[e],
+        b.state[e], b.begins[e], b.expected[e], b.ends[e], b.pods[e], b.slots[e], b.opened[e], b.free[e], b.gpu_free[e]
     )
 
 
@@ -356,7 +332,6 @@ def run_of(b: Run, e: int) -> Run:
 
 @inlined_kernel
 def record_of(b: EventRecord, e: int) -> EventRecord:
-    """Return the events of run `e`."""
     return EventRecord(b.time[e], b.numbers[e], b.sums[e], b.reasons[e])
 
 

@@ -13,8 +13,8 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.base import Arrays, EnvCore, known_options
-from steersman.envs.buffers import arrays_of, empty_like, put, restored
+from steersman.envs.base import Arrays, EnvCore, arrays_of, empty_like, known_options, make_options, put, restored
+from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.inflation import batch as layout
 from steersman.envs.inflation import kernels
 from steersman.envs.inflation.batch import Batch, BatchConfig, StepCache, empty_arrays
@@ -35,7 +35,7 @@ from steersman.policies.observations.kernels import new_feature_cache
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
 
@@ -75,7 +75,6 @@ class WorkloadOptions:
     servers_per_rack: int = 0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         find_order(self.order)
         if not 0 <= self.penalty < 1e9:
             raise UsageError(f"penalty must be at least 0, not {self.penalty}")
@@ -128,14 +127,6 @@ class WorkloadCore(EnvCore):
 
     Every pod that fits on some node is a decision, even if only one node is feasible; pods that fit nowhere wait
     (`timed`) or are dropped.
-
-    Args:
-        count: E.
-        protocol: `inflation`, `arrivals` or `timed`.
-        options: options of the environment.
-
-    Raises:
-        UsageError: an option is invalid, or the objective is undefined on a workload.
     """
 
     def __init__(
@@ -228,7 +219,6 @@ class WorkloadCore(EnvCore):
         return StepCache(rows, empty_fragmentation_cache(self._marks[self.chosen]))
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
-        """Take one action in each environment, see `EnvCore`."""
         self._step(actions, StepResults(self.rewards, self.terminated, self.truncated))
         if self.objective.has_own:
             self._add_user_objectives(self.objective, self.batch.summary, self.batch.counts[:, layout.ILLEGAL] == 0)
@@ -237,7 +227,6 @@ class WorkloadCore(EnvCore):
         kernels.step(self.batch, self.task, self._kept, self.observation, actions, results, begun)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        """Return the actions of a heuristic, see `EnvCore`."""
         actions = np.zeros(self.count, dtype=np.int64)
         kernels.follow_rule(self.batch, rule, self.observation.mask, actions)
         return actions
@@ -255,13 +244,11 @@ class WorkloadCore(EnvCore):
         }
 
     def state(self) -> Arrays:
-        """Return all arrays, see `EnvCore`."""
         own = {"chosen": self.chosen, "order": self.order}
         arrays = {f"observation.{name}": array for name, array in arrays_of(self.observation)}
         return own | arrays | dict(arrays_of(self.batch, "batch."))
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Return to a state, see `EnvCore`."""
         # The arrays have to exist before they can be replaced; this episode is overwritten below.
         if self._batch is None:
             self.start(0, np.random.default_rng(0), {})
@@ -274,12 +261,10 @@ class WorkloadCore(EnvCore):
             array[:] = arrays[f"observation.{name}"]
 
     def names(self, e: int) -> list[str]:
-        """Return names of nodes, see `EnvCore`."""
         nodes = self.simulators[self.chosen[e]].workload.nodes
         return [nodes[i].name for i in self.order[e, : len(nodes)]]
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
-        """Return shares in use, see `EnvCore`."""
         nodes = type(self.batch.nodes)(*(a[e, : self.batch.counts[e, layout.NODES]] for a in self.batch.nodes))
         used = nodes.allocatable - nodes.free
         gpu = nodes.gpu_count * GPU_MILLI
@@ -317,3 +302,34 @@ def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOp
         clock=np.array([plan.time[0], 0.0]),
         summary=np.tile(fixed_summary(cluster.nodes, execution.eligible), (3, 1)),
     )
+
+
+class InflationEnv(SchedulingEnv):
+    """Pods of a workload arrive until their GPU demand is `ratio` times the capacity; none leaves."""
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(WorkloadCore(1, "inflation", make_options(WorkloadOptions, options)), render_mode=render_mode)
+
+
+class InflationVectorEnv(SteersmanVectorEnv):
+    """`InflationEnv` `num_envs` times, see `SteersmanVectorEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
+        core = WorkloadCore(num_envs, "inflation", make_options(WorkloadOptions, options))
+        super().__init__(core, copy=copy, render_mode=render_mode)
+
+
+class TimedEnv(SchedulingEnv):
+    """Pods of a workload arrive, run for their time and leave; those that fit nowhere wait."""
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(WorkloadCore(1, "timed", make_options(WorkloadOptions, options)), render_mode=render_mode)
+
+
+class TimedVectorEnv(SteersmanVectorEnv):
+    """`TimedEnv` `num_envs` times, see `SteersmanVectorEnv`."""
+
+    def __init__(self, num_envs: int = 1, *, copy: bool = True, render_mode: str | None = None, **options: Any) -> None:
+        super().__init__(
+            WorkloadCore(num_envs, "timed", make_options(WorkloadOptions, options)), copy=copy, render_mode=render_mode
+        )

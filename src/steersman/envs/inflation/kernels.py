@@ -42,11 +42,7 @@ from steersman.objectives.measures import cpu_mean, weighted
 from steersman.policies.decision import kernels
 from steersman.policies.node_scores.local_scores import local_score
 from steersman.policies.observations.encoding import ObservedCluster, encode_context, share_nearby
-from steersman.policies.observations.kernels import (
-    CachedFeatures,
-    write_observation,
-    write_terminal_observation,
-)
+from steersman.policies.observations.kernels import CachedFeatures, write_observation, write_terminal_observation
 from steersman.simulation import engine, event_arrays
 from steersman.simulation.run_tracker import follow_event, summarise
 from steersman.workloads.profile import ProfileArrays
@@ -222,10 +218,7 @@ def compute_infos(
 ) -> None:
     """Write the shares of GPU (of CPU without GPUs) in use, [E], and the variance over nodes of those of CPU, [E].
 
-    Args:
-        summary: [E, 3, 16] of the batch, of which rows AFTER are read.
-        allocation: the first output.
-        variance: the second.
+    Rows AFTER of `summary`, [E, 3, 16], are read.
     """
     for e in range(summary.shape[0]):
         row = summary[e, AFTER]

@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import MEMORY, PODS
 from steersman.core.errors import SteersmanError, UsageError, unknown_name
-from steersman.envs.base import Arrays, EnvCore, known_options, make_options
-from steersman.envs.buffers import arrays_of, restored
+from steersman.envs.base import Arrays, EnvCore, arrays_of, known_options, make_options, restored
+from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.latency import kernels as stepping
-from steersman.envs.latency.episode_metrics import figures
+from steersman.envs.latency import state
 from steersman.envs.latency.state import NOW, USE_CPU, USE_MEMORY, new_simulator_state
 from steersman.envs.observation import StepResults
-from steersman.envs.single import SchedulingEnv
-from steersman.envs.vector import SteersmanVectorEnv
 from steersman.objectives import registry, summary
 from steersman.objectives.latency import WITHIN_HARD, WITHIN_SOFT
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
@@ -28,6 +26,58 @@ from steersman.policies.node_metrics.arrays import NODES
 from steersman.policies.node_metrics.latency_filter import filter_environments
 from steersman.policies.node_metrics.rules import decide_all, rule_number
 from steersman.workloads.generators.latency_settings import LatencySettings, checked
+
+FIGURES = {
+    "empty_nodes": "nodes",
+    "used_nodes": "nodes",
+    "cpu_use_deviation_percent": "percent",
+    "connections_peak": "connections",
+    "connections_maximum_mean": "connections",
+    "hard_limits_broken_avoidable": "pods",
+    "hard_limits_broken": "pods",
+    "soft_limits_kept_percent": "percent",
+    "soft_limits_kept_running_percent": "percent",
+    "hard_limits_broken_running_percent": "percent",
+    "saturated_nodes_percent": "percent",
+    "refused_pods": "pods",
+    "placed_pods": "pods",
+}
+"""Names of the figures and their units.
+
+Means over time, from the truth every 15 seconds after the warm-up: nodes without and with pods; standard deviation over
+nodes of the share of CPU used; connections of the node that has most (and the highest number ever); running pods with
+limits whose latency is within the soft one, and beyond the hard one; used nodes whose pods want more CPU than there is.
+Of placements after the warm-up, at the moment after: pods beyond their hard limit though some node with room could have
+met it, and in all; pods with limits placed within the soft one; pods refused for lack of room.
+"""
+
+
+def figures(total: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the metrics, each [E], of `SimulatorState.total`, [E, 16]; NaN if nothing was counted."""
+    column = total.T
+
+    def share(part: int, whole: int) -> npt.NDArray[np.float64]:
+        quotient = np.full(len(total), np.nan)
+        np.divide(column[part], column[whole], out=quotient, where=column[whole] > 0)
+        return quotient
+
+    result = {
+        "empty_nodes": share(state.EMPTY, state.SAMPLES),
+        "used_nodes": share(state.USED, state.SAMPLES),
+        "cpu_use_deviation_percent": 100.0 * share(state.DEVIATION, state.SAMPLES),
+        "connections_peak": np.where(column[state.SAMPLES] > 0, column[state.PEAK], np.nan),
+        "connections_maximum_mean": share(state.MOST_CONNECTIONS, state.SAMPLES),
+        "hard_limits_broken_avoidable": column[state.HARD_AVOIDABLE].copy(),
+        "hard_limits_broken": column[state.HARD_BROKEN].copy(),
+        "soft_limits_kept_percent": 100.0 * share(state.SOFT_MET, state.LIMITED),
+        "soft_limits_kept_running_percent": 100.0 * share(state.SOFT_NOW, state.LIMITED_NOW),
+        "hard_limits_broken_running_percent": 100.0 * share(state.HARD_NOW, state.LIMITED_NOW),
+        "saturated_nodes_percent": 100.0 * share(state.SATURATED, state.USED),
+        "refused_pods": column[state.REFUSED].copy(),
+        "placed_pods": column[state.PLACED].copy(),
+    }
+    return {name: result[name] for name in FIGURES}
+
 
 RESET_OPTIONS = ("seed", "nodes")
 SEEDS = 1 << 31
@@ -54,7 +104,6 @@ class LatencyOptions:
     keep_hard_limits: bool | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not 0 <= self.penalty < 1e9:
             raise UsageError(f"penalty must be at least 0, not {self.penalty}")
         if self.step_limit is not None and self.step_limit < 1:
@@ -66,13 +115,6 @@ class LatencyCore(EnvCore):
 
     Every pod that fits on some node is a decision; a pod that fits nowhere is dropped. The reward is computed from the
     true state after the action; agents observe measurements.
-
-    Args:
-        count: E.
-        options: options of the environment.
-
-    Raises:
-        UsageError: an option is invalid, or an objective is undefined here.
     """
 
     def __init__(self, count: int, options: LatencyOptions) -> None:
@@ -110,7 +152,6 @@ class LatencyCore(EnvCore):
             filter_environments(self.simulator.scheduler_view, self.observation.mask, e, e + 1)
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
-        """Take one action in each environment, see `EnvCore`."""
         stepping.step(
             self.simulator,
             self.settings,
@@ -135,7 +176,7 @@ class LatencyCore(EnvCore):
     def infos(self) -> Arrays:
         """Return the mean share of CPU used and its variance, nodes in use, illegal actions, limits kept.
 
-        When an episode ends its metrics, see `envs.latency.episode_metrics`, are included.
+        When an episode ends its metrics, see `envs.latency.environment`, are included.
         """
         row, counts = self.task.row, self.task.counts
         nodes = np.maximum(row[:, summary.CPU_NODES], 1)
@@ -170,13 +211,11 @@ class LatencyCore(EnvCore):
         return float(stepping.placement_latency(self.simulator, self.settings, e, n))
 
     def state(self) -> Arrays:
-        """Return all arrays, see `EnvCore`."""
         arrays = dict(arrays_of(self.simulator, "world."))
         arrays |= {"task.row": self.task.row, "task.counts": self.task.counts}
         return arrays | {f"observation.{name}": array for name, array in arrays_of(self.observation)}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Return to a state, see `EnvCore`."""
         self.simulator = restored(self.simulator, arrays, "world.")
         self.task.row[:] = arrays["task.row"]
         self.task.counts[:] = arrays["task.counts"]
@@ -184,12 +223,10 @@ class LatencyCore(EnvCore):
             array[:] = arrays[f"observation.{name}"]
 
     def names(self, e: int) -> list[str]:
-        """Return names of nodes, see `EnvCore`."""
         zones = self.simulator.scheduler_view.zone[e, : self.simulator.scheduler_view.counts[e, NODES]]
         return [f"node-{n}-zone-{zone}" for n, zone in enumerate(zones)]
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
-        """Return shares of CPU and memory that are used, see `EnvCore`."""
         count = int(self.simulator.scheduler_view.counts[e, NODES])
         first = e * self.max_nodes
         total = self.simulator.scheduler_view.nodes.allocatable[first : first + count]
@@ -204,9 +241,7 @@ class LatencyCore(EnvCore):
 class LatencyEnv(SchedulingEnv):
     """Pods of Deployments arrive and leave; nodes' use is measured late, with errors, and sometimes not at all.
 
-    Args:
-        render_mode: see `SchedulingEnv`.
-        **options: of `LatencyOptions`, and those of `latency_settings.LatencySettings` that differ.
+    Options: those of `LatencyOptions`, and those of `latency_settings.LatencySettings` that differ.
     """
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:

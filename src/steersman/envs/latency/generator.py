@@ -98,8 +98,7 @@ def draw_zones(simulator: SimulatorState, settings: LatencySettings, e: int) -> 
     for a in range(settings.zones):
         for b in range(settings.zones):
             across = math.hypot(
-                simulator.load_noise[e, a] - simulator.load_noise[e, b],
-                simulator.phase[e, a] - simulator.phase[e, b],
+                simulator.load_noise[e, a] - simulator.load_noise[e, b], simulator.phase[e, a] - simulator.phase[e, b]
             )
             simulator.distance[e, a, b] = 2.0 + settings.distance * across
     for z in range(settings.zones):

@@ -126,10 +126,8 @@ class _ShownCounters:
 class LiveModel:
     """Nodes and pods of a real cluster, and what they would use.
 
-    Args:
-        settings: of the model; nodes, pods and what arrives are the cluster's affair.
-        seed: of all that is drawn. What a pod uses follows from the seed and the name of its Deployment alone, so that
-            it is the same whatever node a scheduler chooses.
+    What a pod uses follows from the seed and the name of its Deployment alone, so that it is the same whatever node a
+    scheduler chooses. Nodes, pods and what arrives are the cluster's affair, not the settings'.
     """
 
     def __init__(self, settings: LatencySettings | None = None, seed: int = 0) -> None:
@@ -146,7 +144,6 @@ class LiveModel:
 
     @property
     def node_names(self) -> list[str]:
-        """Return the names of the nodes, in the order of their rows."""
         return list(self._nodes)
 
     def put_node(self, node: Node, time: float) -> None:
@@ -190,14 +187,9 @@ class LiveModel:
         del self._nodes[name]
 
     def bind(self, key: str, pod: Pod, owner: str, node: str, time: float) -> None:
-        """Bind a pod to a node, unless it is bound already.
+        """Bind a pod to a node, unless it is bound already; until there is a node of that name the pod uses nothing.
 
-        Args:
-            key: of the pod.
-            pod: its requests and its limits of latency.
-            owner: name of its Deployment, with its namespace.
-            node: name of the node; until there is one of this name the pod uses nothing.
-            time: seconds.
+        `owner` is the name of its Deployment, with its namespace.
         """
         if key in self._pods:
             return
@@ -214,7 +206,6 @@ class LiveModel:
             kernels.bind(self._simulator, self.settings, bound.row, self._row(node))
 
     def unbind(self, key: str, time: float) -> None:
-        """Remove a pod, if it is there."""
         bound = self._pods.pop(key, None)
         if bound is not None:
             self._advance(time)
@@ -260,7 +251,6 @@ class LiveModel:
         )
 
     def truth(self, time: float) -> Truth:
-        """Return the true state."""
         self._advance(time)
         total = self._simulator.total[0]
         # Totals are zeroed there; without nodes its means would divide by 0.

@@ -31,19 +31,16 @@ def cpu_wanted(simulator: SimulatorState, e: int, n: int) -> float:
 
 @inlined_kernel
 def cpu_used(simulator: SimulatorState, e: int, n: int) -> float:
-    """Return the milli-CPU that node `n` uses."""
     return float(min(cpu_wanted(simulator, e, n), cpu_allocatable(simulator.scheduler_view, e, n)))
 
 
 @inlined_kernel
 def connections(simulator: SimulatorState, e: int, n: int) -> float:
-    """Return the established TCP connections of node `n`."""
     return SYSTEM_CONNECTIONS + _used(simulator, e, n, USE_CONNECTIONS)
 
 
 @inlined_kernel
 def network(simulator: SimulatorState, e: int, n: int) -> float:
-    """Return the bytes per second that node `n` receives."""
     return min(_used(simulator, e, n, USE_NETWORK), NODE_NETWORK)
 
 

@@ -28,8 +28,6 @@ class ExperimentBounds:
     """GPU allocation that no scheduler exceeds which places every pod that fits (see `evaluation.bound.gpu_bound`).
 
     Attributes:
-        protocol: of the runs.
-        seeds: of the runs.
         percent: [S] GPU allocated at the end, by workload; NaN if no bound was found.
         warnings: the reasons why there is none, one line each.
     """
@@ -45,7 +43,6 @@ class ExperimentBounds:
 
 
 def check_bounded(experiment: Experiment) -> None:
-    """Check that every workload has a bound. Raises UsageError, MissingExtraError: see `gpu_bound.check_bound`."""
     for workload in experiment.workloads:
         check_bound(workload, experiment.protocol)
 
@@ -54,9 +51,6 @@ def find_bounds(experiment: Experiment, *, jobs: int = 1, on_bound: OnRun | None
     """Return the bounds of every workload and seed, solving `jobs` at a time.
 
     They are solved by separate processes: HiGHS handles no signal, and a process can be ended.
-
-    Raises:
-        UsageError, MissingExtraError: see `gpu_bound.check_bound`.
     """
     check_bounded(experiment)
     tasks = [(w, s) for w in range(len(experiment.workloads)) for s in range(len(experiment.seeds))]

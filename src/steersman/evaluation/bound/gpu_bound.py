@@ -25,9 +25,9 @@ dual solution, made feasible: weak duality makes it a bound however inexact the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,6 @@ from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extras import require_extra
 from steersman.core.quantities import ceil_div
-from steersman.evaluation.bound.device_patterns import device_patterns
 from steersman.evaluation.bound.pod_kinds import find_kinds
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.result import Protocol
@@ -47,8 +46,70 @@ from steersman.workloads.workload import Workload
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+
+class Patterns(NamedTuple):
+    """The ways to fill a device, P patterns of S sizes.
+
+    Attributes:
+        sizes: [S] milli of a device, descending.
+        counts: [P, S] number of shares of each size in a pattern. Together they take at most 1000 milli, and nothing
+            of the smallest size fits beside them.
+        exact: whether `sizes` are all that were requested.
+    """
+
+    sizes: Ints
+    counts: Ints
+    exact: bool
+
+    def size_of(self, milli: Ints) -> Ints:
+        """Return [G] the index of the largest size that is at most `milli`, S if there is none."""
+        return np.asarray((self.sizes[np.newaxis] > milli[:, np.newaxis]).sum(axis=1), dtype=np.int64)
+
+
+def device_patterns(demand: dict[int, int], limit: int) -> Patterns:
+    """Return the patterns of the sizes in `demand` (milli -> GPU milli requested in that size), at most `limit`.
+
+    Their number grows exponentially with that of the sizes. If it exceeds `limit`, only the sizes with the highest
+    demand are kept; a share of another size then counts as one of the next smaller size that is kept, which can only
+    make more shares fit (a relaxation).
+    """
+    ranked = sorted(demand, key=lambda milli: (-demand[milli], milli))
+    counts = _maximal(ranked, limit)
+    if counts is not None:
+        return Patterns(np.array(sorted(ranked, reverse=True), dtype=np.int64), counts, True)
+    # One size has one maximal pattern, which is always within the limit.
+    kept, counts = 1, np.array([[GPU_MILLI // ranked[0]]], dtype=np.int64)
+    fewest, most = 2, len(ranked) - 1
+    # Bisection: more sizes never have fewer patterns.
+    while fewest <= most:
+        tried = (fewest + most) // 2
+        maximal = _maximal(ranked[:tried], limit)
+        if maximal is None:
+            most = tried - 1
+        else:
+            kept, counts, fewest = tried, maximal, tried + 1
+    return Patterns(np.array(sorted(ranked[:kept], reverse=True), dtype=np.int64), counts, False)
+
+
+def _maximal(sizes: Iterable[int], limit: int) -> Ints | None:
+    """Return [P, S] all patterns of the sizes, in descending order; None if there are more than `limit`."""
+    descending = sorted(sizes, reverse=True)
+    last = len(descending) - 1
+    result: list[tuple[int, ...]] = []
+
+    def extend(begun: tuple[int, ...], left: int) -> bool:
+        size = descending[len(begun)]
+        if len(begun) == last:
+            result.append((*begun, left // size))
+            return len(result) <= limit
+        return all(extend((*begun, count), left - count * size) for count in range(left // size, -1, -1))
+
+    return np.array(result, dtype=np.int64) if extend((), GPU_MILLI) else None
+
+
+Floats = npt.NDArray[np.float64]
 
 MAX_PATTERN_COLUMNS = 40_000
 """Most patterns by types of nodes: HiGHS solves so many in a second."""
@@ -63,12 +124,6 @@ OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
 
 
 def check_bound(workload: Workload, protocol: Protocol) -> None:
-    """Check that there is a bound to compute.
-
-    Raises:
-        UsageError: pods leave in this protocol, or the workload has no GPU demand.
-        MissingExtraError: SciPy is not installed.
-    """
     if protocol == "timed":
         raise UsageError("the bound is one of GPU allocated at the end: --protocol inflation or arrivals, not timed")
     counting = next((node for node in workload.nodes if node.counted_gpus), None)
@@ -147,9 +202,6 @@ class GpuBound:
 
     The variables are y (pods of a kind on a type of node, where it fits), z (devices of a type with a pattern) and, of
     ordered kinds, their moment: the share of all arrivals after which none is placed, 0..1.
-
-    Raises:
-        UsageError, MissingExtraError: see `check_bound`; `solve` checks the protocol.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -191,18 +243,12 @@ class GpuBound:
 
         Args:
             protocol: `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive.
-            seed: of the run.
-            ratio: of the inflation protocol.
             refuses: False bounds schedulers that place every pod that fits somewhere; True also those that refuse pods.
             placed_percent: above 0, only schedulers are bounded that place every pod (which fits on some empty node)
                 until the demand that has arrived is this percentage of all GPU.
 
         Returns:
             The bound; NaN if no scheduler can place what `placed_percent` demands.
-
-        Raises:
-            UsageError: the protocol is `timed`.
-            SteersmanError: HiGHS found no solution, or there are no arrivals.
         """
         check_bound(self.workload, protocol)
         plan = schedule(self.workload, protocol, seed=seed, ratio=ratio, load=None)

@@ -1,15 +1,28 @@
-"""Plots over the course of runs: a line per policy, the mean over seeds, and a band."""
+"""Plots over the course of runs: a line per policy, the mean over seeds, and a band; the learning curve of a policy."""
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from steersman.evaluation.report.style import BOUND_COLOUR, Figure, Floats, Style, along, faint, figure, rounded, titled
-from steersman.evaluation.report.wording import BOUND_LABEL
+from steersman.evaluation.report.style import (
+    BOUND_COLOUR,
+    BOUND_LABEL,
+    POLICY_COLOURS,
+    Figure,
+    Floats,
+    Style,
+    along,
+    faint,
+    figure,
+    rounded,
+    titled,
+)
 from steersman.simulation.result import Curve, RunResult
 
 SYMBOLS_ON_A_LINE = 9
@@ -27,7 +40,6 @@ class CurveStats:
     seeds: int
 
     def cut(self, start: int, stop: int) -> CurveStats:
-        """Return some of the points."""
         part = slice(start, stop)
         return CurveStats(self.x[part], self.mean[part], self.low[part], self.high[part], self.seeds)
 
@@ -68,20 +80,13 @@ def at_points(own: Floats, values: Floats, x: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class LinePlots:
-    """Plots over the course of runs: a line per policy, the mean over seeds, with a band from smallest to largest seed.
-
-    Attributes:
-        runs: by policy.
-        style: by policy.
-        x_title: title of the x axis.
-    """
+    """Plots over the course of runs: a line per policy, the mean over seeds, in a band from smallest to largest."""
 
     runs: Mapping[str, Sequence[RunResult]]
     style: Mapping[str, Style]
     x_title: str
 
     def x(self) -> Floats:
-        """Return the points at which the runs can be compared."""
         return grid([run.curve for of_policy in self.runs.values() for run in of_policy])
 
     def plot(
@@ -98,11 +103,9 @@ class LinePlots:
 
         Args:
             quantity: see `Curve.values`.
-            y_title: title of the y axis.
             window: the part of x to show; the y axis is fitted to it.
             diagonal: whether to draw the line of a scheduler that places everything that arrives.
             bound: the bound to draw, from where that much has arrived; NaN if unknown.
-            digits: decimals of the values.
         """
         x = self.x()
         whole = (float(x[0]), float(x[-1]))
@@ -124,7 +127,6 @@ class LinePlots:
         return figure(data, x_axis, y_axis, hovermode="x unified", annotations=marks)
 
     def _stats(self, quantity: str, x: Floats, window: tuple[float, float]) -> dict[str, CurveStats]:
-        """Return statistics within the window, by the policies that have any there."""
         result = {}
         for policy, of_policy in self.runs.items():
             path = curve_stats([run.curve for run in of_policy], quantity, x)
@@ -183,3 +185,65 @@ def _bound_mark(bound: float) -> Figure:
     place: Figure = {"xref": "paper", "x": 1, "xanchor": "right", "y": round(bound, 2), "yanchor": "bottom"}
     text = f"{BOUND_LABEL} {bound:.2f}"
     return place | {"text": text, "showarrow": False, "font": {"color": BOUND_COLOUR, "size": 12}}
+
+
+@dataclass(frozen=True, slots=True)
+class LearningCurve:
+    """A training run by evolution.
+
+    Attributes:
+        reference: the policy that gains are measured against.
+        episodes, gain: [G] episodes so far, and percent saved by the mean candidate, by generation.
+        checked_episodes, checked: [V] the same for validations of the policy itself.
+    """
+
+    policy: str
+    reference: str
+    training: tuple[str, ...]
+    episodes: Floats
+    gain: Floats
+    checked_episodes: Floats
+    checked: Floats
+
+
+def read_learning(folder: Path, policy: str, reference: str, training: tuple[str, ...]) -> LearningCurve:
+    metrics = list(_rows(folder / "metrics.csv"))
+    at = {row["iteration"]: float(row["steps"]) for row in metrics}
+    checks = list(_rows(folder / "validation.csv"))
+    return LearningCurve(
+        policy,
+        reference,
+        training,
+        np.array(list(at.values())),
+        np.array([float(row["gain"]) for row in metrics]),
+        np.array([at[row["iteration"]] for row in checks]),
+        np.array([float(row["value"]) for row in checks]),
+    )
+
+
+def _rows(file: Path) -> Iterator[dict[str, str]]:
+    with open(file, newline="") as lines:
+        yield from csv.DictReader(lines)
+
+
+def learning_figure(curve: LearningCurve) -> Figure:
+    search: Figure = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": curve.episodes.tolist(),
+        "y": rounded(curve.gain),
+        "line": {"color": "#aaaaaa", "width": 1.5},
+        "hovertemplate": "%{x} episodes: %{y:.1f} %<extra>mean candidate</extra>",
+    }
+    checks: Figure = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": curve.checked_episodes.tolist(),
+        "y": rounded(curve.checked),
+        "line": {"color": POLICY_COLOURS[0], "width": 2},
+        "hovertemplate": "%{x} episodes: %{y:.1f} %<extra>validation</extra>",
+    }
+    low = min(-5.0, float(curve.checked.min(initial=0.0)))
+    high = max(float(curve.gain.max(initial=0.0)), float(curve.checked.max(initial=0.0)))
+    y_axis = titled("unallocated GPUs saved, %", range=[low, high + 2])
+    return figure([search, checks], titled("episodes played"), y_axis)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
-from steersman.evaluation.criteria import Criterion
+from steersman.evaluation.criteria import Criterion, Measure
 from steersman.evaluation.report import sentences
 from steersman.evaluation.report.standings import CPU_ALLOCATION, FAILED, GPU_ALLOCATION, Standings
-from steersman.evaluation.report.wording import BOUND_LABEL, DASH, fixed, interval_text, signed
+from steersman.evaluation.report.style import BOUND_LABEL, DASH, fixed, interval_text, signed
 from steersman.evaluation.summary import ARRIVED, BOUND
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
@@ -22,28 +21,22 @@ SHORT_KINDS = {"cpu_only": "no GPU", "gpu_share": "GPU share", "one_gpu": "one G
 PERCENTILE_WAIT = "waiting_time_p95_seconds"
 
 
-class ColumnFormat(NamedTuple):
-    """What a column shows: its title, a short one, the metric and its digits."""
-
-    title: str
-    short: str
-    metric: str
-    digits: int
-
-
 OTHER_COLUMNS = (
-    ColumnFormat("GPU fragmented at the end, % of all GPUs", "Fragmented %", FRAGMENTED, 2),
-    ColumnFormat("Longest wait of 95 % of pods, s", "95 % wait s", PERCENTILE_WAIT, 0),
-    ColumnFormat("GPU allocated over time, %", "GPU %", "gpu_allocation_over_time_percent", 2),
-    ColumnFormat("CPU allocated over time, %", "CPU %", "cpu_allocation_over_time_percent", 2),
-    ColumnFormat(
-        "Hard limits broken though a node could have met them, pods", "Hard broken", "hard_limits_broken_avoidable", 1
+    Measure(FRAGMENTED, "GPU fragmented at the end, % of all GPUs", "Fragmented %"),
+    Measure(PERCENTILE_WAIT, "Longest wait of 95 % of pods, s", "95 % wait s", digits=0),
+    Measure("gpu_allocation_over_time_percent", "GPU allocated over time, %", "GPU %"),
+    Measure("cpu_allocation_over_time_percent", "CPU allocated over time, %", "CPU %"),
+    Measure(
+        "hard_limits_broken_avoidable",
+        "Hard limits broken though a node could have met them, pods",
+        "Hard broken",
+        digits=1,
     ),
-    ColumnFormat("Nodes in use over time", "Nodes used", "used_nodes", 2),
-    ColumnFormat("Most connections of a node ever", "Peak conn.", "connections_peak", 0),
+    Measure("used_nodes", "Nodes in use over time", "Nodes used"),
+    Measure("connections_peak", "Most connections of a node ever", "Peak conn.", digits=0),
 )
 """What the table shows beside what decides and the pods that are left out."""
-FAILED_COLUMN = ColumnFormat("Pods failed", "Pods failed", FAILED, 1)
+FAILED_COLUMN = Measure(FAILED, "Pods failed", "Pods failed", digits=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +72,6 @@ class Headline(Standings):
         return other
 
     def sentence(self) -> str:
-        """Return the outcome in a sentence: the best policy and its gain, or that no difference was shown."""
         return sentences.sentence(self)
 
     def sentences(self) -> list[str]:
@@ -87,16 +79,13 @@ class Headline(Standings):
         return [self.with_criterion(each).sentence() for each in self.criteria or (self.criterion,)]
 
     def bound_sentence(self) -> str:
-        """Return the sentence on what is left to gain, empty without a bound."""
         return sentences.bound_sentence(self)
 
     def kinds_sentence(self) -> str:
-        """Return the sentence on kinds of pods that gain and that pay, empty if none is shown to."""
         return sentences.kinds_sentence(self)
 
     @property
     def kinds_title(self) -> str:
-        """Return the title of the table of `kind_columns`."""
         return f"{'Mean wait, s' if self.timed else 'Pods failed'}, by the GPUs that a pod requests"
 
     def kind_columns(self, workload: str) -> list[TableColumn]:
@@ -139,11 +128,10 @@ class Headline(Standings):
     def _criteria_columns(self, workload: str) -> list[TableColumn]:
         columns = []
         for each in self.criteria or (self.criterion,):
-            value = ColumnFormat(each.title, each.short, each.metric, each.digits)
             title = f"Difference from {self.baseline}{', ' * bool(each.unit)}{each.unit}"
-            difference = ColumnFormat(title, f"Diff. {each.unit}".rstrip(), each.metric, each.digits)
+            difference = replace(each, title=title, short=f"Diff. {each.unit}".rstrip())
             notes = self.interval_title if each.metric == self.primary else ""
-            columns += [self._column(workload, value), self._differences(workload, difference, notes)]
+            columns += [self._column(workload, each), self._differences(workload, difference, notes)]
         if not (self.criteria or self.timed):
             title, short = f"{self.resources} unallocated", f"{self.resources} left"
             columns.append(TableColumn(title, short, self._cells(workload, lambda p: self._unallocated(workload, p))))
@@ -151,8 +139,8 @@ class Headline(Standings):
 
     def _unplaced_columns(self, workload: str) -> list[TableColumn]:
         left = "Pods still waiting" if self.timed else "Pods failed"
-        value = ColumnFormat(left, "Pods waiting" if self.timed else left, self.unplaced_metric, 1)
-        difference = ColumnFormat(f"{left}, difference from {self.baseline}", "Diff. pods", self.unplaced_metric, 1)
+        value = Measure(self.unplaced_metric, left, "Pods waiting" if self.timed else left, digits=1)
+        difference = replace(value, title=f"{left}, difference from {self.baseline}", short="Diff. pods")
         return [
             self._column(workload, value, note=False),
             self._differences(workload, difference, f"{self.interval_title}, pods"),
@@ -160,20 +148,19 @@ class Headline(Standings):
             *([self._column(workload, FAILED_COLUMN, note=False)] if self.timed and self.some_fail(workload) else []),
         ]
 
-    def _other_metrics(self) -> list[ColumnFormat]:
+    def _other_metrics(self) -> list[Measure]:
         """Return `OTHER_COLUMNS` that apply, and the allocation unless a criterion or the protocol says it."""
         shown = {each.metric for each in self.criteria}
         left_out = shown | ({FRAGMENTED} if self.timed else set()) | (set() if self.on_gpu else set(GPU_METRICS))
-        others = [each for each in OTHER_COLUMNS if each.metric not in left_out]
+        others: list[Measure] = [each for each in OTHER_COLUMNS if each.metric not in left_out]
         if self.criteria and not self.timed and not shown & {GPU_ALLOCATION, CPU_ALLOCATION}:
-            default = self.default_criterion()
-            others.insert(0, ColumnFormat(default.title, default.short, default.metric, 2))
+            others.insert(0, self.default_criterion())
         return others
 
     def _cells(self, workload: str, cell: Callable[[str], Cell]) -> dict[str, Cell]:
         return {policy: cell(policy) for policy in [*self.policies, *self.others(workload)]}
 
-    def _column(self, workload: str, shown: ColumnFormat, *, note: bool = True) -> TableColumn:
+    def _column(self, workload: str, shown: Measure, *, note: bool = True) -> TableColumn:
         def cell(policy: str) -> Cell:
             row = self.row(workload, policy, shown.metric)
             if row is None:
@@ -182,7 +169,7 @@ class Headline(Standings):
 
         return TableColumn(shown.title, shown.short, self._cells(workload, cell))
 
-    def _differences(self, workload: str, shown: ColumnFormat, notes: str) -> TableColumn:
+    def _differences(self, workload: str, shown: Measure, notes: str) -> TableColumn:
         def cell(policy: str) -> Cell:
             row = self.row(workload, policy, shown.metric)
             if row is None or not row.baseline:

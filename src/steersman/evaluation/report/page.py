@@ -19,12 +19,22 @@ from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import repr_without_defaults
-from steersman.evaluation.report.episode_figures import family_of, workload_bars
+from steersman.evaluation.report.curves import LearningCurve, learning_figure
+from steersman.evaluation.report.figures import family_of, workload_bars
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.report.learning_curve import LearningCurve, learning_figure
 from steersman.evaluation.report.section import Plot, Section
-from steersman.evaluation.report.style import BOUND_COLOUR, SHARE_COLOURS, dark_colours, styles, with_wrapped_titles
-from steersman.evaluation.report.wording import BOUND_LABEL, FEW_SEEDS, fixed, interval_text, signed
+from steersman.evaluation.report.style import (
+    BOUND_COLOUR,
+    BOUND_LABEL,
+    FEW_SEEDS,
+    SHARE_COLOURS,
+    dark_colours,
+    fixed,
+    interval_text,
+    signed,
+    styles,
+    with_wrapped_titles,
+)
 from steersman.evaluation.results import REPORT_MARK, seed_ranges
 from steersman.evaluation.summary import BOUND, SummaryRow
 from steersman.simulation.result import RunResult
@@ -45,9 +55,6 @@ class Comparison:
 
     Attributes:
         runs: all of them; the first of a workload and policy has its final nodes.
-        summary: of these runs.
-        headline: of these runs.
-        experiment: what was run.
     """
 
     runs: Sequence[RunResult]
@@ -57,7 +64,6 @@ class Comparison:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return which members of portfolios decided, and why, a sentence each."""
         runs = [run for run in self.runs if run.choice]
         return tuple(
             dict.fromkeys(f"{each.policy} on {each.workload} ({each.protocol}): {each.choice}" for each in runs)
@@ -73,19 +79,15 @@ def write_report(
     learning: LearningCurve | None = None,
     understood: Sequence[str] = (),
     accounts: Sequence[str] = (),
-    fitted: str = "",
 ) -> None:
     """Write the report of an experiment.
 
     Args:
-        path: the file.
         comparisons: of the same policies and workloads, one per protocol.
         command: the command line, without the machine's paths.
         reason: why these protocols, if the data chose them.
-        learning: how one of the policies was trained, to be shown.
         understood: what the workloads were taken to hold, a sentence each.
         accounts: which of their nodes and GPUs are counted, a sentence each.
-        fitted: how one of the policies was fitted to the workload, if one was.
     """
     places = [(each, workload) for each in comparisons for workload in each.headline.workloads]
     sections = [
@@ -114,7 +116,6 @@ def write_report(
             reason=reason,
             understood=understood,
             accounts=accounts,
-            fitted=fitted,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
             # mtime=0: the same results give the same bytes. A browser rejects NaN, which is no JSON.
             figures=_text(gzip.compress(json.dumps(figures, separators=(",", ":"), allow_nan=False).encode(), mtime=0)),
@@ -130,7 +131,6 @@ def notebook_tables(headlines: Sequence[Headline]) -> str:
 
 
 def report_warnings(page: str) -> tuple[str, ...]:
-    """Return the warnings in a report."""
     found = _WARNINGS.search(page)
     return tuple(unescape(item) for item in re.findall("<li>(.*?)</li>", found[1], re.DOTALL)) if found else ()
 

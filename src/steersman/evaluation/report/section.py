@@ -8,12 +8,19 @@ from dataclasses import dataclass, field, replace
 
 from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report.curves import LinePlots
-from steersman.evaluation.report.episode_figures import latency_by_node, pods_over_time, success_lines
-from steersman.evaluation.report.figures import bars, causes_in_short, causes_over_run, grouped_bars, heat_map
+from steersman.evaluation.report.figures import (
+    bars,
+    causes_in_short,
+    causes_over_run,
+    grouped_bars,
+    heat_map,
+    latency_by_node,
+    pods_over_time,
+    success_lines,
+)
 from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.standings import MEAN_WAIT
-from steersman.evaluation.report.style import CAUSE_COLOURS, Figure, Style, styles
-from steersman.evaluation.report.wording import DASH, fixed, interval_text
+from steersman.evaluation.report.style import CAUSE_COLOURS, DASH, Figure, Style, fixed, interval_text, styles
 from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 
@@ -33,7 +40,6 @@ WAIT_ROWS = (
     *((wait_metric(kind), f"Mean wait of pods with {title}, s", 1) for kind, title in KINDS.items()),
     ("bounded_slowdown_mean", "Mean bounded slowdown (10 s)", 2),
 )
-"""Metric, title and digits of what the table of waits shows."""
 TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -42,12 +48,9 @@ class Plot:
     """A figure and its place in the page.
 
     Attributes:
-        identity: id of its place.
-        figure: drawn in the browser.
         caption: what a reader sees of it in words.
         label: the same for screen readers.
         policy: the only policy in it; empty if it shows all.
-        style: of this policy.
     """
 
     identity: str
@@ -63,7 +66,6 @@ class PlotGroup:
     """A titled group of plots.
 
     Attributes:
-        text: what they are about.
         plots: side by side; a block without any is left out.
         grid: CSS class of their arrangement.
         small: plots of one policy each, below.
@@ -83,13 +85,11 @@ class PlotGroup:
 
     @property
     def shown(self) -> list[Plot]:
-        """Return the plots that there are."""
         return [plot for plot in self.plots if plot is not None]
 
 
-def _time_unit(runs: Sequence[RunResult]) -> tuple[str, float]:
-    """Return the largest unit of which the runs last at least three, and its seconds."""
-    span = max(float(run.curve.x[-1] - run.curve.x[0]) for run in runs)
+def _unit_of(span: float) -> tuple[str, float]:
+    """Return the largest unit of which seconds are at least three, and its seconds."""
     return next((unit for unit in TIME_UNITS if span >= 3 * unit[1]), TIME_UNITS[-1])
 
 
@@ -97,8 +97,6 @@ class Section:
     """The section of a workload in one protocol.
 
     Args:
-        headline: of all runs of the protocol.
-        workload: which one.
         runs: of this workload and protocol; the first of a policy has its final nodes.
         number: of the section in the report, from 0.
     """
@@ -109,7 +107,9 @@ class Section:
         self.number = number
         self._where = f" ({workload}, {headline.protocol})"
         self.by_time = headline.protocol in ("timed", "latency")
-        unit, seconds = _time_unit(runs) if self.by_time else ("", 1.0)
+        unit, seconds = "", 1.0
+        if self.by_time:
+            unit, seconds = _unit_of(max(float(run.curve.x[-1] - run.curve.x[0]) for run in runs))
         self.runs = {
             policy: [
                 replace(run, curve=replace(run.curve, x=run.curve.x / seconds)) for run in runs if run.policy == policy
@@ -139,7 +139,6 @@ class Section:
         yield self._use()
 
     def plots(self) -> Iterator[Plot]:
-        """Return all plots that there are."""
         for block in self.blocks:
             yield from block.shown
             yield from block.small
@@ -178,7 +177,6 @@ class Section:
         return PlotGroup("Objectives", "What the policies are compared by.", plots)
 
     def _differences(self, name: str, criterion: Criterion) -> Plot | None:
-        """Return the differences from the baseline with their intervals; bars from 0 of values would look alike."""
         baseline = self.headline.baseline
         values = self.headline.differences(self.workload, criterion.metric)
         title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"
@@ -266,8 +264,7 @@ class Section:
     def _waits_by_kind(self) -> Plot | None:
         metrics = self.headline.kinds(self.workload)
         means = [self._mean_of(policy, metric)[0] for policy in self.runs for metric in metrics.values()]
-        longest = max((mean for mean in means if math.isfinite(mean)), default=0.0)
-        unit, seconds = next((each for each in TIME_UNITS if longest >= 3 * each[1]), TIME_UNITS[-1])
+        unit, seconds = _unit_of(max((mean for mean in means if math.isfinite(mean)), default=0.0))
         return self._by_kind(dict.fromkeys(metrics, seconds), f"mean wait, {unit}", "Mean wait")
 
     def _failed_by_kind(self) -> Plot | None:

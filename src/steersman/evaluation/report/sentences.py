@@ -13,7 +13,7 @@ from functools import cached_property
 from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
 from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
-from steersman.evaluation.report.wording import brackets, interval_text, listed, seeds_text
+from steersman.evaluation.report.style import brackets, interval_text, listed, seeds_text
 from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015
@@ -85,11 +85,7 @@ class Outcome:
     """What can be said of a comparison.
 
     Attributes:
-        of: the comparison.
         known: the policies that have a value, the best first.
-        best: the first policy, with or without a value.
-        words: how to speak of what decides.
-        pod_words: how to speak of pods that are left out.
     """
 
     def __init__(self, of: Standings) -> None:
@@ -107,7 +103,6 @@ class Outcome:
 
     @property
     def value(self) -> float:
-        """Return the primary metric of the best policy."""
         return self._means[self.best]
 
     @property
@@ -117,31 +112,26 @@ class Outcome:
 
     @property
     def capitalised(self) -> str:
-        """Return the name of the criterion as it begins a sentence."""
         phrase = self.of.criterion.phrase
         return phrase[0].upper() + phrase[1:]
 
     @property
     def extreme(self) -> str:
-        """Return which value is the best one."""
         return "highest" if self.of.criterion.larger_is_better else "lowest"
 
     @property
     def of_whole(self) -> str:
-        """Return what allocation is a share of."""
         gpus = self.of.gpus.get(self.of.workload, 0) if self.of.on_gpu else 0
         return f"of {counted(gpus, 'GPU')}" if gpus else f"of the {self.of.resources}"
 
     @property
     def where(self) -> str:
-        """Return the workload and the protocol."""
         if len(self.of.workloads) > 1:
             return f"on average over {len(self.of.workloads)} workloads ({self.of.protocol})"
         return f"on {self.of.workload} ({self.of.protocol})"
 
     @property
     def interval(self) -> str:
-        """Return the interval of a policy that is alone."""
         row = self.of.row(self.of.workload, self.best, self.of.primary)
         interval = interval_text(row.interval, self.of.criterion.digits) if row is not None else ""
         return f", {self.of.interval_title} {interval}" if interval else ""
@@ -163,22 +153,18 @@ class Outcome:
 
     @cached_property
     def rivals(self) -> list[str]:
-        """Return the policies that the best one is not shown to be better than."""
         return [each for each in self.known[1:] if not self.of.is_better(self.of.workload, self.best, each)]
 
     @property
     def others(self) -> str:
-        """Return the rivals in a sentence."""
         return listed(self.rivals)
 
     @property
     def group(self) -> str:
-        """Return the best policy and its rivals in a sentence."""
         return listed([self.best, *self.rivals])
 
     @property
     def is_tie(self) -> bool:
-        """Return whether all rivals equal the best in every seed."""
         return all(self._against(each).interval == (0, 0) for each in self.rivals)
 
     @property
@@ -197,7 +183,6 @@ class Outcome:
 
     @property
     def evidence(self) -> str:
-        """Return what intervals are over."""
         if self.of.is_given:
             return f"intervals over {BLOCKS} blocks of this stretch alone"
         return seeds_text(self._against(self.reference).pairs, "paired seed")
@@ -247,13 +232,7 @@ class Outcome:
 
 
 def _no_more_pods(pods: Difference, reference: str, words: RefusalWording) -> str:
-    """Return that the best policy leaves out fewer pods than the reference, as many, or that nothing is shown.
-
-    Args:
-        pods: their difference.
-        reference: its name, empty if the sentence goes on to no other policy.
-        words: how to speak of the pods.
-    """
+    """Return that the best policy leaves out fewer pods than the reference, as many, or that nothing is shown."""
     if not math.isfinite(pods.mean):
         return ""
     if pods.is_significant:
@@ -311,10 +290,7 @@ COMPARED: tuple[Case, ...] = (
         lambda outcome: outcome.rivals,
         "{0.best} is not shown to differ from {0.others} {0.where}: {0[amount]}, {0.gain}{0.pods}; {0.evidence}.",
     ),
-    (
-        lambda outcome: outcome.is_traded,
-        "{0.best} {0[wins]} {0.where}: {0[short]}, {0.gain}{0.pods}; {0.evidence}.",
-    ),
+    (lambda outcome: outcome.is_traded, "{0.best} {0[wins]} {0.where}: {0[short]}, {0.gain}{0.pods}; {0.evidence}."),
     (lambda _: True, "{0.best} is best {0.where}: {0[short]}, {0.gain}{0.pods}; {0.evidence}."),
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 from steersman.core.statistics import Interval, mean
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
-from steersman.evaluation.report.wording import INTERVAL, OF_STRETCH
+from steersman.evaluation.report.style import INTERVAL, OF_STRETCH
 from steersman.evaluation.summary import ALL, TRACE_BLOCKS, FigureKey, SummaryRow, SummaryTable, figures_by_key
 from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric, wait_metric
 from steersman.simulation.result import RunResult
@@ -51,11 +51,8 @@ class Standings:
     Attributes:
         workload: the workload that sentences are about: the only one, or `all`.
         gpus: of the cluster, by workload; of `all`, if all clusters have equally many, else 0.
-        nodes: of the (first) cluster.
         on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
-        computed_bounds: upper bounds on GPU allocation, if requested.
         criteria: what the comparison is by, the first of which decides; empty: the default.
-        criterion: the one that decides.
         is_given: whether the workload gives the arrivals, so that seeds only rank equal nodes.
         recorded: the workloads with a recorded placement, which is a row of the table beside the policies.
     """
@@ -109,12 +106,10 @@ class Standings:
 
     @property
     def primary(self) -> str:
-        """Return the metric that decides."""
         return self.criterion.metric
 
     @property
     def primary_title(self) -> str:
-        """Return the title of the primary metric, with its unit."""
         return self.criterion.title
 
     @property
@@ -124,7 +119,6 @@ class Standings:
 
     @property
     def resource(self) -> str:
-        """Return the compared resource."""
         return "GPU" if self.on_gpu else "CPU"
 
     @property
@@ -155,20 +149,16 @@ class Standings:
         return any((of_policy != of_workload[0]).any() for of_workload in values for of_policy in of_workload)
 
     def row(self, workload: str, policy: str, metric: str) -> SummaryRow | None:
-        """Return the summary of a metric, None if no run has it."""
         return self._rows.get(FigureKey(self.protocol, workload, policy, metric))
 
     def means(self, workload: str) -> dict[str, float]:
-        """Return the mean of the primary metric, by policy."""
         return self.means_of(workload, self.primary)
 
     def means_of(self, workload: str, metric: str) -> dict[str, float]:
-        """Return the mean of a metric, by policy, NaN where it is not known."""
         rows = {policy: self.row(workload, policy, metric) for policy in self.policies}
         return {policy: row.mean if row is not None else math.nan for policy, row in rows.items()}
 
     def some_fail(self, workload: str) -> bool:
-        """Return whether any pod fits nowhere under any policy."""
         return any(mean > 0 for mean in self.means_of(workload, FAILED).values())
 
     def order(self, workload: str) -> list[str]:
@@ -198,7 +188,6 @@ class Standings:
         return found if len(found) > 1 else {}
 
     def arrived(self, workload: str, kind: str) -> float:
-        """Return how many pods of a kind arrive under the baseline, mean over seeds; NaN if unknown."""
         row = self.row(workload, self.baseline, arrived_metric(kind))
         return math.nan if row is None else row.mean
 
@@ -217,6 +206,5 @@ class Standings:
         return Difference(mean(values), interval, int(np.isfinite(values).sum()))
 
     def is_better(self, workload: str, policy: str, other: str) -> bool:
-        """Return whether a policy is better than another in the primary metric beyond chance."""
         result = self.difference(workload, self.primary, policy, other)
         return result.is_significant and (result.mean > 0) == self.criterion.larger_is_better

@@ -1,4 +1,4 @@
-"""Colours and layout of plots: one style per policy throughout a report, on paper and on a dark page."""
+"""Colours and layout of plots, one style per policy throughout a report; how it writes numbers, intervals and lists."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from steersman.core.counting import counted
+from steersman.core.statistics import Interval
 
 Figure = dict[str, Any]
 """A Plotly figure: data and layout."""
@@ -84,7 +87,6 @@ def figure(data: Sequence[Figure], x_axis: Figure, y_axis: Figure, *, height: in
 
 
 def titled(title: str, **more: Any) -> Figure:
-    """Return an axis with a title."""
     return {"title": {"text": title}, **more}
 
 
@@ -113,7 +115,6 @@ def error_bars(mean: Floats, low: Floats, high: Floats, digits: int) -> Figure:
 
 
 def heat_colours(low: float, high: float) -> Figure:
-    """Return the colours of a heat map between two values."""
     steps = len(SHARE_COLOURS) - 1
     scale = [[i / steps, shade] for i, shade in enumerate(SHARE_COLOURS)]
     return {"type": "heatmap", "zmin": low, "zmax": high, "colorscale": scale}
@@ -157,3 +158,52 @@ def along(x: Floats) -> Figure:
 def rounded(values: Floats, digits: int = 2) -> list[float | None]:
     """Return numbers for JSON: that many decimals, null for NaN."""
     return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
+
+
+BOUND_LABEL = "bound (LP)"
+"""Displayed name of the policy `bound` of the result files."""
+INTERVAL = "95 % interval"
+OF_STRETCH = "interval of this stretch"
+"""Title of an interval over blocks of a trace that is given once: another stretch is often outside."""
+DASH = "–"
+FEW_SEEDS = 5
+"""With fewer seeds an interval is wide and leans on normally distributed values; the text says that they are few."""
+NAMED = 3
+"""Most policies that a sentence names; of more it gives the number."""
+
+
+def fixed(value: float, digits: int) -> str:
+    """Return a displayed number: this many decimals, a thousands separator, a dash for NaN."""
+    # + 0.0 turns -0.0 into 0.0, which has no sign.
+    return f"{round(value, digits) + 0.0:,.{digits}f}" if math.isfinite(value) else DASH
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a displayed number with its sign, a true minus."""
+    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", "−") if math.isfinite(value) else DASH
+
+
+def interval_text(interval: Interval, digits: int, *, sign: bool = False) -> str:
+    """Return a displayed interval, empty if there is none."""
+    if not math.isfinite(interval.low):
+        return ""
+    write = signed if sign else fixed
+    return f"{write(interval.low, digits)} to {write(interval.high, digits)}"
+
+
+def brackets(interval: Interval, digits: int) -> str:
+    """Return an interval in a sentence, with the space before it; empty if there is none."""
+    low, high = (signed(end, digits).removeprefix("+") for end in interval)
+    return f" [{low}, {high}]" if math.isfinite(interval.low) else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a sentence: all of a few, else the first ones and the number of others."""
+    if len(names) > NAMED + 1:
+        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} others"
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+
+
+def seeds_text(number: int, noun: str) -> str:
+    """Return the number of seeds of a claim, with a note if they are few."""
+    return f"{'only ' if number < FEW_SEEDS else ''}{counted(number, noun)}"

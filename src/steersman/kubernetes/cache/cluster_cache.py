@@ -21,15 +21,14 @@ from steersman.cluster.objects.api.pods import UNSCHEDULABLE, LivePod
 from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.device_offers import DeviceOffers
 from steersman.cluster.objects.fields import FieldError, unix_seconds
-from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY, device_numbers
+from steersman.cluster.objects.gpus import GPU_INDEX_KEY, device_numbers
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener, may_differ
 from steersman.kubernetes.cache.device_claims import DeviceClaims
 from steersman.kubernetes.cache.pod_decoder import PodDecoder
 from steersman.kubernetes.cache.reservations import Reservations
 from steersman.kubernetes.cache.store import PodStore
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.namespaces import Namespaces
-from steersman.kubernetes.selectors import Selectors, as_written
+from steersman.kubernetes.selectors import Namespaces, Selectors, as_written
 from steersman.kubernetes.watch import EventType, Reflector
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"

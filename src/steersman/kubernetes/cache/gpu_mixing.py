@@ -11,8 +11,7 @@ from collections import Counter
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import Requests
+from steersman.cluster.model import PLUGIN_GPUS, SHARED_GPUS, Requests
 from steersman.cluster.state import ClusterState
 
 SHARED_THERE = "node(s) had pods that share GPUs"

@@ -8,21 +8,18 @@ from __future__ import annotations
 import msgspec
 import structlog
 
-from steersman.cluster.gpu_resources import PLUGIN_GPUS
-from steersman.cluster.model import Pod
+from steersman.cluster.model import PLUGIN_GPUS, Pod
 from steersman.cluster.objects.api.pods import LivePod
-from steersman.cluster.objects.api_fields import kubernetes_table, live_field_use
 from steersman.cluster.objects.decoding import decode_pod, pod_from_object
-from steersman.cluster.objects.fields import FieldError
-from steersman.cluster.objects.partial import partial_pod
-from steersman.cluster.objects.replicas import decode_replica, read_annotations
+from steersman.cluster.objects.fields import FieldError, kubernetes_table, live_field_use
+from steersman.cluster.objects.replicas import decode_replica, partial_pod, read_annotations
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
-from steersman.cluster.volumes.pod_claims import pod_claims
+from steersman.cluster.volumes.claims import pod_claims
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.device_claims import DeviceClaims
-from steersman.kubernetes.namespaces import Namespaces
+from steersman.kubernetes.selectors import Namespaces
 
 log = structlog.get_logger("cache")
 

@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
-from steersman.cluster.namespace_use import NamespaceUse
-from steersman.cluster.owner_pods import NO_OWNER_PODS, OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import NO_OWNER_PODS, NamespaceUse, OwnerPods, PodQuery
 from steersman.cluster.provisional import pod_selectors, provisional_numbers, selector_keys
 from steersman.cluster.state import ClusterState, RunningPod
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener

@@ -20,11 +20,11 @@ from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import learned_arrays
-from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays, renumber_models
+from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
 from steersman.policies.node_metrics.view import NodeMetricsView, Telemetry
 from steersman.policies.observations.live import LiveObservations
 from steersman.policies.observations.telemetry_live import TelemetryObservations
-from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays
+from steersman.workloads.profile import TypicalPod, profile_arrays
 from steersman.workloads.workload import SpreadSelectors
 
 CHANGE_LOG_SIZE = 1 << 14
@@ -166,7 +166,7 @@ class LiveArrays:
             classes=self._class_capacity,
             changes=max(CHANGE_LOG_SIZE, 2 * len(state.nodes)),
             selectors=self._selectors,
-            known=lambda: learned_arrays(self._leftovers_for(profile), profile, state.arrays),
+            known=lambda: learned_arrays(self._known_leftovers(), profile, state.arrays),
         )
         # kube-scheduler goes on where its last search ended, also when nodes' arrays are new.
         if previous is not None and self.arrays.kube.nodes == previous.kube.nodes:
@@ -175,10 +175,10 @@ class LiveArrays:
         self.mask = np.zeros(len(state.nodes), dtype=np.bool_)
         self.scorer = self.policy.scorer(self.context())
 
-    def _leftovers_for(self, profile: ProfileArrays) -> LeftoverArrays:
+    def _known_leftovers(self) -> LeftoverArrays:
         if self.policy.prepared is not None:
-            return self.policy.prepared.leftovers_for(self.view.state.gpu_types)
+            assert self.policy.prepared.leftovers is not None
+            return self.policy.prepared.leftovers
         if self._leftovers is None:
-            self._leftovers = leftover_arrays(self.view.profile, profile)
-        # Leftover tables that were passed in, or are older than a GPU model, may have other model ids.
-        return renumber_models(self._leftovers, self.view.profile, profile)
+            self._leftovers = leftover_arrays(self.view.profile)
+        return self._leftovers

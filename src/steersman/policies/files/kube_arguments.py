@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from steersman.cluster.gpu_resources import GPU_RESOURCES
+from steersman.cluster.model import GPU_RESOURCES
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api import scheduling as api
 from steersman.cluster.objects.api.decoding import converted

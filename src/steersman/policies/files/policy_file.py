@@ -18,10 +18,9 @@ from safetensors.numpy import save
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.orders.order import AGE, Order
-from steersman.orders.order_file import CARD as ORDER_CARD
-from steersman.orders.order_file import POLICY_CARD as CARD
-from steersman.orders.order_file import PolicyOrder
-from steersman.orders.registry import from_policy_order, to_policy_order
+from steersman.orders.registry import CARD as ORDER_CARD
+from steersman.orders.registry import POLICY_CARD as CARD
+from steersman.orders.registry import PolicyOrder, from_policy_order, to_policy_order
 from steersman.policies.base import Policy, renamed, with_own_order, with_profile
 from steersman.policies.embedded_profile import ProfileCard, embed_profile, is_profile_tensor, open_prepared, split
 from steersman.policies.features import POD_KINDS, VIEWS, View
@@ -39,6 +38,8 @@ from steersman.workloads.workload import Workload
 SCHEMA = 1
 RULE = "rule"
 """The network in the card of a rule, which has no trained weights."""
+FITTED_BY = "evolution"
+"""The algorithm in the card of a policy that is, or of a portfolio that will be, fitted to a cluster."""
 SUFFIX = ".safetensors"
 LINEAR = "weights"
 """The tensor of weights that are linear in a node's features, by kind of pod."""
@@ -69,7 +70,7 @@ class ComparedOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         nodes: number of nodes.
-        shapes: digest of the nodes by shape and count, see `workloads.shapes`.
+        shapes: digest of the nodes by shape and count, see `workloads.profile`.
         draws: number of draws of every candidate.
     """
 
@@ -99,7 +100,7 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         made_by: version of steersman.
         profile: the profile in the file, if there is one; `mix` in JSON.
         compared_on: where it was compared with every rule, if it was.
-        order, order_weights: who goes next among pods that wait, see `orders.order_file.PolicyOrder`.
+        order, order_weights: who goes next among pods that wait, see `orders.registry.PolicyOrder`.
     """
 
     schema: int = SCHEMA
@@ -265,7 +266,7 @@ def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> Portfoli
     learned = [LinearPolicy(each, _as_float64(arrays[LINEAR][i]), points[i].copy()) for i, each in enumerate(names)]
     digest = hashlib.sha256(_as_float64(arrays[LINEAR]).tobytes() + points.tobytes() + repr(card.members).encode())
     members = (*learned, *(heuristic(rule) for rule in rules), KubeSchedulerPolicy())
-    return PortfolioPolicy(name, members, digest.hexdigest())
+    return PortfolioPolicy(name, members, digest.hexdigest(), is_fitted=card.algorithm == FITTED_BY)
 
 
 def _inputs(weights: Arrays) -> int:

@@ -132,7 +132,7 @@ def _state_cache(count: int, values: int) -> tuple[Array, npt.NDArray[np.uint64]
 def empty_learned() -> LearnedArrays:
     """Return the empty arrays of policies that are not learned; never written to, so all runs share them."""
     profile = profile_arrays((), ())
-    return _arrays(leftover_tables(leftover_arrays((), profile), profile), 0, scratch(0, profile), 0)
+    return _arrays(leftover_tables(leftover_arrays(()), profile), 0, scratch(0, profile), 0)
 
 
 def features_only(learned: LearnedArrays) -> LearnedArrays:

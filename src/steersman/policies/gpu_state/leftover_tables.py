@@ -1,7 +1,7 @@
-"""Leftover tables in the layout of kernels: by free milli of a device, group of typical pods, and GPU model.
+"""Leftover tables in the layout of kernels: by free milli of a device, and by GPU model.
 
 They are derived from `policies.gpu_state.leftovers` and the workload profile. All values of an amount of free milli are
-in one row, which takes one or two of the processor's cache lines.
+in one row.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI
-from steersman.policies.gpu_state.leftovers import GROUPS, TABLES, LeftoverArrays
+from steersman.policies.gpu_state.leftovers import LeftoverArrays
 from steersman.workloads.profile import ProfileArrays
 
-LEAST_WASTE, UNUSABLE, SQUARE = range(len(TABLES), len(TABLES) + 3)
-"""Columns of `LeftoverTables.by_left` after `TABLES`."""
+PLANNED, LEAST_WASTE, UNUSABLE, SQUARE = range(4)
+"""Columns of `LeftoverTables.by_left`."""
 
 STEP_CPU, STEP_DEVICES, STEP_MILLI = range(3)
 """Columns of `LeftoverTables.steps`."""
@@ -37,57 +37,37 @@ Array = npt.NDArray[np.float64]
 
 
 class LeftoverTables(NamedTuple):
-    """Leftover tables of T typical pods, V distinct milli, M GPU models and S sequences of L pods.
+    """Leftover tables of a profile, with M GPU models and S sequences of L pods.
 
     Attributes:
-        by_left: [1001, 8] by free milli of a device, in GPUs: expected losses by `leftovers.TABLES`; LEAST_WASTE, the
-            rest beside the largest typical pod that fits; UNUSABLE, the free GPU if no typical pod fits; SQUARE, the
-            free GPU squared.
-        counts: [1001, V] number of pods of `profile.milli[v]` that fit on the device.
-        order: [T] typical pods sorted by group.
-        start: [6] first index of each group in `order`, and T.
-        pods_per_cpu: [T] pods per free milli-CPU.
+        by_left: [1001, 4] by free milli of a device, in GPUs: PLANNED, the expected final loss; LEAST_WASTE, the rest
+            beside the largest typical pod that fits; UNUSABLE, the free GPU if no typical pod fits; SQUARE, the free
+            GPU squared.
         steps: [M + 1, S, L, 3] milli-CPU, devices and milli per device of each pod of the sequences, by model. The
             second half of the sequences consists of GPU pods.
-        model: [M + 1, 2] see `LeftoverArrays`.
         ratios: [3] see `LeftoverArrays`; UNIT, the unit of CPU: milli-CPU per requested whole GPU of the profile.
         least: [2] the smallest requests of typical pods: milli of a device, milli-CPU.
     """
 
     by_left: Array
-    counts: npt.NDArray[np.int64]
-    order: npt.NDArray[np.int64]
-    start: npt.NDArray[np.int64]
-    pods_per_cpu: Array
     steps: npt.NDArray[np.int64]
-    model: Array
     ratios: Array
     least: npt.NDArray[np.int64]
 
 
 def leftover_tables(leftovers: LeftoverArrays, profile: ProfileArrays) -> LeftoverTables:
     """Return the tables in the layout of kernels."""
-    return LeftoverTables(
-        by_left=_by_left(leftovers, profile),
-        counts=np.ascontiguousarray(leftovers.counts.T),
-        order=np.argsort(leftovers.group, kind="stable"),
-        start=np.searchsorted(np.sort(leftovers.group), np.arange(len(GROUPS) + 1)),
-        pods_per_cpu=leftovers.pods_per_cpu,
-        steps=_steps(leftovers, profile),
-        model=leftovers.model,
-        # `or`: without GPU demand the ratio is 0, and nothing may be divided by it.
-        ratios=np.append(leftovers.ratios, GPU_MILLI * leftovers.ratios[CPU_PER_GPU] or CPU_UNIT),
-        least=np.array([leftovers.smallest[0], profile.cpu.min(initial=NEVER)], dtype=np.int64),
-    )
-
-
-def _by_left(leftovers: LeftoverArrays, profile: ProfileArrays) -> Array:
     left = np.arange(GPU_MILLI + 1)
     # side="right": a size equal to what is left fits. Index 0 stands for no size that fits.
     largest = np.concatenate([[0], profile.milli])[np.searchsorted(profile.milli, left, side="right")]
     unusable = np.where(left < leftovers.smallest[0], left, 0)
-    return np.column_stack(
-        [*leftovers.tables, (left - largest) / GPU_MILLI, unusable / GPU_MILLI, (left / GPU_MILLI) ** 2]
+    shares = (leftovers.planned, (left - largest) / GPU_MILLI, unusable / GPU_MILLI, (left / GPU_MILLI) ** 2)
+    return LeftoverTables(
+        by_left=np.column_stack(shares),
+        steps=_steps(leftovers, profile),
+        # `or`: without GPU demand the ratio is 0, and nothing may be divided by it.
+        ratios=np.append(leftovers.ratios, GPU_MILLI * leftovers.ratios[CPU_PER_GPU] or CPU_UNIT),
+        least=np.array([leftovers.smallest[0], profile.cpu.min(initial=NEVER)], dtype=np.int64),
     )
 
 

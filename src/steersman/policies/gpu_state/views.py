@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,16 @@ class FeatureVariances(NamedTuple):
 def empty_variances() -> FeatureVariances:
     """Return sums of nothing."""
     return FeatureVariances(np.zeros((POD_KINDS, 2, FEATURES)), np.zeros(POD_KINDS), np.zeros((5, FEATURES)))
+
+
+def feature_spread(variances: Iterable[FeatureVariances]) -> npt.NDArray[np.float64]:
+    """Return [4, 2, F] by kind of pod how much a feature's change, and the feature after, differ between nodes.
+
+    It is the mean standard deviation within a decision.
+    """
+    sums, counts = (np.sum(each, axis=0) for each in zip(*((v.sums, v.counts) for v in variances), strict=True))
+    spread: npt.NDArray[np.float64] = np.sqrt(sums / np.maximum(counts, 1.0)[:, None, None])
+    return spread
 
 
 @kernel

@@ -48,7 +48,6 @@ class Rates(NamedTuple):
 
 @inlined_kernel
 def rates(view: SchedulerView, e: int) -> Rates:
-    """Return the averages of environment `e`."""
     used, total_requested, allocatable, connections, pods = 0.0, 0.0, 0.0, 0.0, 0.0
     for n in range(view.counts[e, NODES]):
         cpu = view.measured[e, n, CPU_USED]
@@ -114,7 +113,6 @@ def cpu_now(view: SchedulerView, e: int, n: int, averages: Rates) -> float:
 
 @inlined_kernel
 def cpu_after(view: SchedulerView, e: int, n: int, averages: Rates) -> float:
-    """Return the estimated share of CPU in use with the current pod on the node."""
     return _cpu_share(view, e, n, averages.use, view.pods.request[class_of(view, e, view.counts[e, POD]), CPU])
 
 
@@ -134,7 +132,6 @@ def connections_now(view: SchedulerView, e: int, n: int, averages: Rates) -> flo
 
 @inlined_kernel
 def connections_after(view: SchedulerView, e: int, n: int, averages: Rates) -> float:
-    """Return the estimated connections with the current pod on the node."""
     return _connections(view, e, n, averages.connections, 1)
 
 

@@ -67,10 +67,7 @@ def filter_live(view: SchedulerView, mask: npt.NDArray[np.int8], e: int) -> int:
 
     It leaves the nodes that are safe; if there are none, of those whose latency, or their zone's if it is not measured,
     is within the hard limit those of the least risk; if there are none of these either, all. So the policy's choice
-    stays as large as the limit allows.
-
-    Returns:
-        The outcome of the limit: `NO_LIMIT`...
+    stays as large as the limit allows. Return the outcome of the limit: `NO_LIMIT`...
     """
     pod = view.counts[e, POD]
     if view.user[e, pod] < 0 or math.isinf(view.limit[e, pod, HARD]):

@@ -22,32 +22,27 @@ def class_of(view: SchedulerView, e: int, pod: int) -> int:
 
 @inlined_kernel
 def fits_on(view: SchedulerView, e: int, pod: int, n: int) -> bool:
-    """Return whether a pod fits on node `n`, by requests."""
     return fits(view.nodes, view.pods, class_of(view, e, pod), row_of(view, e, n))
 
 
 @inlined_kernel
 def cpu_allocatable(view: SchedulerView, e: int, n: int) -> int:
-    """Return the allocatable milli-CPU of node `n`."""
     return int(view.nodes.allocatable[row_of(view, e, n), CPU])
 
 
 @inlined_kernel
 def cpu_requested(view: SchedulerView, e: int, n: int) -> int:
-    """Return the milli-CPU requested on node `n`."""
     row = row_of(view, e, n)
     return int(view.nodes.allocatable[row, CPU] - view.nodes.free[row, CPU])
 
 
 @inlined_kernel
 def memory_requested(view: SchedulerView, e: int, n: int) -> int:
-    """Return the bytes requested on node `n`."""
     row = row_of(view, e, n)
     return int(view.nodes.allocatable[row, MEMORY] - view.nodes.free[row, MEMORY])
 
 
 @inlined_kernel
 def running(view: SchedulerView, e: int, n: int) -> int:
-    """Return the number of pods on node `n`."""
     row = row_of(view, e, n)
     return int(view.nodes.allocatable[row, PODS] - view.nodes.free[row, PODS])

@@ -43,7 +43,6 @@ Pods of one Deployment have about as many connections each, and a few Deployment
 
 
 def rule_number(name: str) -> int:
-    """Return the number of a rule. Raises UsageError: there is none of that name."""
     if name not in METRIC_RULES:
         raise UsageError(f"unknown rule {name!r}; known are {', '.join(METRIC_RULES)}")
     return METRIC_RULES[name]
@@ -53,11 +52,7 @@ def rule_number(name: str) -> int:
 def decide_all(rule: int, view: SchedulerView, mask: npt.NDArray[np.int8], actions: npt.NDArray[np.int64]) -> None:
     """Write into actions, [E], the node that a rule takes for the current pod, the first of equals; -1: none.
 
-    Args:
-        rule: number of the rule.
-        view: what the scheduler knows.
-        mask: [E, N] the nodes that passed all filters.
-        actions: [E].
+    `mask`: [E, N] the nodes that passed all filters.
     """
     for e in range(actions.shape[0]):
         actions[e] = decide(rule, view, mask, e)
@@ -171,11 +166,7 @@ def _latency_aware(view: SchedulerView, e: int, n: int, after: float) -> float:
 class Spread(NamedTuple):
     """Normalisation of the spread of a Deployment, over the nodes that passed the filters.
 
-    Attributes:
-        host: the weight of a pod on the node, ln(nodes + 2).
-        zone: the weight of a pod in the zone, ln(zones + 2).
-        least: the lowest raw score.
-        most: the highest.
+    The weights of a pod on the node, ln(nodes + 2), and in the zone, ln(zones + 2), and the raw scores' range.
     """
 
     host: float
@@ -227,7 +218,6 @@ def _spread(view: SchedulerView, e: int, n: int, host: float, zone: float) -> in
 
 @inlined_kernel
 def _is_first_of_zone(view: SchedulerView, mask: npt.NDArray[np.int8], e: int, n: int) -> bool:
-    """Return whether no node of the mask before `n` is in its zone."""
     before = 0
     for other in range(n):
         before += mask[e, other] == 1 and view.zone[e, other] == view.zone[e, n]

@@ -36,13 +36,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Telemetry(Protocol):
-    """Source of measured values.
+    """Source of measured values, with the clock of their times (monotonic seconds).
 
-    Attributes:
-        store: the newest of them.
-        configuration: their meaning.
-        clock: monotonic seconds, the clock of their times.
-        limits: number of decisions by outcome of the pod's hard limit.
+    `limits`: number of decisions by outcome of the pod's hard limit.
     """
 
     store: MetricStore
@@ -54,9 +50,7 @@ class Telemetry(Protocol):
 class NodeMetricsView:
     """Node metrics of a live cluster, as rules, networks and the filter of hard limits read them.
 
-    Args:
-        state: the cluster; whoever changes a node of it calls `changed`.
-        telemetry: measured values; None: there are none.
+    Whoever changes a node of the state calls `changed`. Without telemetry nothing is measured.
     """
 
     def __init__(self, state: ClusterState, telemetry: Telemetry | None = None) -> None:
@@ -88,19 +82,8 @@ class NodeMetricsView:
         pods = float(nodes.allocatable[slot, PODS] - nodes.free[slot, PODS])
         self._history[slot].note(self.telemetry.clock(), requested, pods)
 
-    def scores(
-        self,
-        rule: int,
-        query: PodQuery,
-        feasible: npt.NDArray[np.bool_],
-    ) -> Floats:
-        """Return [N] a rule's score of every slot for a pod, -inf where it may not run.
-
-        Args:
-            rule: number of the rule.
-            query: the pod.
-            feasible: [N] where it may run.
-        """
+    def scores(self, rule: int, query: PodQuery, feasible: npt.NDArray[np.bool_]) -> Floats:
+        """Return [N] a rule's score of every slot for a pod, -inf where it may not run (`feasible` [N])."""
         scores = np.empty(len(feasible))
         score_all(rule, self._substituted_view(query), feasible.astype(np.int8)[None], 0, scores)
         return scores
@@ -110,12 +93,7 @@ class NodeMetricsView:
     ) -> tuple[npt.NDArray[np.bool_], str]:
         """Return [N] the feasible slots that a pod's hard limit leaves, and the outcome of the limit.
 
-        Args:
-            query: the pod.
-            feasible: [N] where it may run.
-
-        Returns:
-            The slots, and one of `OUTCOMES`, "" without a limit or without telemetry; see `latency_filter`.
+        That is one of `OUTCOMES`, "" without a limit or without telemetry; see `latency_filter`.
         """
         if self.telemetry is None:
             return feasible, ""
@@ -130,11 +108,7 @@ class NodeMetricsView:
             self.telemetry.limits[outcome] += 1
 
     def contributions(
-        self,
-        rule: int,
-        query: PodQuery,
-        feasible: npt.NDArray[np.bool_],
-        pair: tuple[int, int],
+        self, rule: int, query: PodQuery, feasible: npt.NDArray[np.bool_], pair: tuple[int, int]
     ) -> list[tuple[str, float, float, float]]:
         """Return what distinguishes two feasible slots: name, the value of each, and the first's advantage by it.
 
@@ -173,13 +147,11 @@ class NodeMetricsView:
         return view
 
     def scheduler_view(self, query: PodQuery) -> SchedulerView:
-        """Return the view for one pod, valid until the next call; a slot without a node has no capacity.
-
-        Args:
-            query: the pod.
-        """
+        """Return the view for one pod, valid until the next call; a slot without a node has no capacity."""
         values, ages, since, users = self._values()
-        nodes, classes = _writable(self.state.arrays), self.state.class_arrays
+        nodes, classes = self.state.arrays, self.state.class_arrays
+        if not nodes.free.flags.writeable:  # to compiled code read-only arrays are of another type
+            nodes = NodeArrays(*(array.copy() for array in nodes))
         count = len(nodes.allocatable)
         # The buffer is kept between decisions: only a new number of slots changes its shape.
         if self._seen is None or self._seen.zone.shape[1] != count:
@@ -271,7 +243,6 @@ class History:
             changes.popleft()
 
     def pods(self, time: float) -> float:
-        """Return the number of pods at a time."""
         before = bisect_right(self._changes, time, key=lambda change: change[0])
         return self._changes[max(before - 1, 0)][2]
 
@@ -325,13 +296,7 @@ def _requested(nodes: NodeArrays) -> tuple[Floats, Floats]:
     return used[:, CPU], used[:, PODS]
 
 
-def _writable(nodes: NodeArrays) -> NodeArrays:
-    """Return the arrays, with copies of read-only ones: to compiled code these are another type."""
-    return nodes if nodes.free.flags.writeable else NodeArrays(*(array.copy() for array in nodes))
-
-
 def _empty_view(count: int, nodes: NodeArrays, classes: ClassArrays, assumed: Assumptions) -> SchedulerView:
-    """Return a `SchedulerView` of one pod on so many nodes."""
     integers = np.int64
     return SchedulerView(
         nodes=nodes,

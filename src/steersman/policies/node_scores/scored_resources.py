@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, ClassArrays, NodeArrays, signed_gpu
-from steersman.cluster.gpu_resources import GPU_RESOURCES
-from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node
+from steersman.cluster.model import GPU_MILLI, GPU_RESOURCES, UNLIMITED, Node
 from steersman.cluster.state import ClusterState
 from steersman.core.compiled import inlined_kernel
 from steersman.policies.node_scores.kube_profile import (

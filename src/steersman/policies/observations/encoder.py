@@ -23,15 +23,10 @@ class ObservationEncoder:
     """Encode the observations of one cluster; features of unchanged nodes are reused.
 
     Used by simulated runs (`simulation.observations`), by the live scheduler and the service
-    (`policies.observations.live`) and for recordings (`apps.recorder.observation`).
+    (`policies.observations.live`) and for recordings (`apps.recorder.transitions`).
 
-    Args:
-        view: the view to encode.
-        context: the cluster, which the caller keeps up to date.
-        owners: locations of owners' pods.
-        eligible: [N] nodes over which the summary is taken, see `cluster.constraints.node.eligible_nodes`.
-        log: [L] slots of changed nodes, in order, which the caller writes.
-        logged: [1] length of the log.
+    The caller keeps `context` up to date, and writes slots of changed nodes to `log` [L], its length to `logged`.
+    The summary is taken over eligible nodes, [N], see `cluster.constraints.node.eligible_nodes`.
     """
 
     def __init__(
@@ -50,15 +45,9 @@ class ObservationEncoder:
         self._rows = new_feature_cache((), len(context.classes.gpu_count), len(context.nodes.gpu_count), len(view.node))
 
     def encode(self, c: int, owner: int, allowed: npt.NDArray[np.bool_] | None) -> ObservationArrays:
-        """Return the observation for a pod of class `c`; `summary` holds the state of the cluster.
+        """Return the observation, valid until the next call, of a pod of class `c`; `summary` is the state.
 
-        Args:
-            c: the class.
-            owner: index of the owner, -1 if the pod has none.
-            allowed: [N] where the pod may run, if other pods matter to it; None: wherever it fits.
-
-        Returns:
-            The observation, valid until the next call.
+        `owner` -1: it has none. `allowed`: [N] where it may run, if other pods matter to it; None: wherever it fits.
         """
         cluster = ObservedCluster(self.context, self.owners, self.summary)
         known = CachedFeatures(self._rows, self.log, int(self.logged[0]))
@@ -69,12 +58,7 @@ class ObservationEncoder:
 
 
 def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Return [16] a summary (`objectives.summary`) with the constant entries of these nodes; the rest is 0.
-
-    Args:
-        nodes: N nodes.
-        eligible: [N] which of them count.
-    """
+    """Return [16] a summary (`objectives.summary`) with the constant entries of eligible nodes, [N]; the rest is 0."""
     row = np.zeros(summed.COLUMNS)
     allocatable = nodes.allocatable[eligible]
     row[summed.NODES] = len(allocatable)
@@ -89,14 +73,7 @@ def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> npt.NDA
 def summary_of(
     nodes: NodeArrays, eligible: npt.NDArray[np.bool_], fragmented: npt.NDArray[np.float64], waiting: int
 ) -> npt.NDArray[np.float64]:
-    """Return [16] a summary of nodes as they are.
-
-    Args:
-        nodes: N nodes.
-        eligible: [N] which of them count.
-        fragmented: [N] fragmented GPU milli.
-        waiting: number of waiting pods.
-    """
+    """Return [16] a summary of eligible nodes, [N], as they are, with [N] fragmented GPU milli and waiting pods."""
     row = fixed_summary(nodes, eligible)
     allocatable = nodes.allocatable[eligible]
     # Free may be below 0 where pods run on a node that shrank; shares then exceed 1.

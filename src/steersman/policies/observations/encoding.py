@@ -62,18 +62,10 @@ VIEW_NUMBERS = {"cluster": VIEW_CLUSTER, "gpu": VIEW_GPU}
 LOW, HIGH = bounds(GPU.node)
 
 _GPU_COLUMNS = (
-    columns.NODE_GPU_FREE_BEFORE,
-    columns.NODE_GPU_FREE_AFTER,
-    columns.NODE_GPU_LEFT,
-    columns.NODE_GPU_COUNT,
-    columns.NODE_WHOLE_BEFORE,
-    columns.NODE_WHOLE_AFTER,
-    columns.NODE_PARTIAL_AFTER,
-    columns.NODE_LARGEST_PART_AFTER,
-    columns.NODE_FRAGMENTED_BEFORE,
-    columns.NODE_FRAGMENTED_AFTER,
-    columns.NODE_UNTOUCHED_BEFORE,
-    columns.NODE_UNTOUCHED_AFTER,
+    *(columns.NODE_GPU_FREE_BEFORE, columns.NODE_GPU_FREE_AFTER, columns.NODE_GPU_LEFT, columns.NODE_GPU_COUNT),
+    *(columns.NODE_WHOLE_BEFORE, columns.NODE_WHOLE_AFTER, columns.NODE_PARTIAL_AFTER, columns.NODE_LARGEST_PART_AFTER),
+    *(columns.NODE_FRAGMENTED_BEFORE, columns.NODE_FRAGMENTED_AFTER),
+    *(columns.NODE_UNTOUCHED_BEFORE, columns.NODE_UNTOUCHED_AFTER),
 )
 
 MANY = 8.0  # upper bound of amounts without a natural one, see `features`
@@ -104,13 +96,9 @@ class ObservedCluster(NamedTuple):
 
 
 class TakenDevices(NamedTuple):
-    """The devices that a pod would take of a node.
+    """The devices that a pod would take of a node (bit mask), and the node's idle GPU milli before.
 
-    Attributes:
-        devices: bit mask.
-        idle: idle GPU milli of the node before.
-        old: free milli before of one of `devices`.
-        key: sum of `device_key` over the node's devices after the placement.
+    `old`: free milli before of one of `devices`; `key`: sum of `device_key` over the node's devices afterwards.
     """
 
     devices: int
@@ -186,16 +174,7 @@ def encode_shared(
     summary: npt.NDArray[np.float64],
     out: npt.NDArray[np.float32],
 ) -> None:
-    """Write the shared features of all nodes into out, [N, F].
-
-    Args:
-        view: the number of the view.
-        context: the cluster.
-        owner: the pod's owner, -1 if it has none.
-        owners: locations of owners' pods.
-        summary: the state, see `objectives.summary`.
-        out: the nodes' rows, with their local features.
-    """
+    """Write the shared features of all nodes into out, [N, F], which has their local ones; `owner` -1: none."""
     if view == VIEW_CLUSTER:
         _cluster_shared(context, owner, owners, summary, out)
 

@@ -46,13 +46,7 @@ class FeatureCache(NamedTuple):
 
 
 class CachedFeatures(NamedTuple):
-    """The cache of one run, and the log of what has changed since.
-
-    Attributes:
-        rows: the cache.
-        log: [L] slots of changed nodes, in order.
-        logged: length of the log.
-    """
+    """The cache of one run, and the log of what has changed since: [L] slots, in order, and its length."""
 
     rows: FeatureCache
     log: npt.NDArray[np.int64]
@@ -80,11 +74,7 @@ class ObservationArrays(NamedTuple):
 def new_feature_cache(runs: tuple[int, ...], classes: int, nodes: int, width: int) -> FeatureCache:
     """Return an empty cache of the local features of every class, or of none if they would take too much memory.
 
-    Args:
-        runs: `(E,)`, or `()` for one run without the axis.
-        classes: C.
-        nodes: N.
-        width: F.
+    `runs` is `(E,)`, or `()` for one run without the axis.
     """
     kept = classes if np.prod(runs, dtype=np.int64) * classes * nodes * width * 4 <= MAX_KEPT_BYTES else 0
     return FeatureCache(
@@ -108,14 +98,8 @@ def write_observation(
 ) -> None:
     """Write the observation for a pod of class `c`.
 
-    Args:
-        view: the number of the view.
-        cluster: the cluster.
-        known: local features that may be reused.
-        c: the class.
-        owner: of the pod, -1: none.
-        allowed: [N] where the pod may run, if other pods matter to it; [0]: wherever it fits.
-        observation: where it is written.
+    `known`: local features that may be reused; `owner` -1: none; `allowed`: [N] where the pod may run, if other pods
+    matter to it, [0]: wherever it fits.
     """
     count = int(cluster.summary[SLOTS])
     _write_local_features(view, cluster.context, known, c, count, observation)

@@ -18,19 +18,13 @@ from steersman.policies.observations.encoder import ObservationEncoder, owner_ar
 from steersman.policies.observations.encoding import EncodingContext, OwnerArrays
 from steersman.policies.observations.kernels import ObservationArrays
 from steersman.policies.observations.outcomes import write_outcome
-from steersman.workloads.places import node_places
+from steersman.workloads.topology import node_places
 
 Row = npt.NDArray[np.float64]
 
 
 class LiveObservations:
-    """Observe a live cluster.
-
-    Args:
-        view: the view that the policy observes.
-        nodes: [N] the node in each slot.
-        cluster: its arrays, which the caller keeps up to date.
-    """
+    """Observe a live cluster, whose arrays the caller keeps up to date."""
 
     def __init__(self, view: View, nodes: Sequence[Node | None], cluster: DecisionState) -> None:
         self.view, self._cluster = view, cluster
@@ -67,13 +61,7 @@ class LiveObservations:
         return self._observer.summary.copy()
 
     def outcome(self, query: PodQuery, nodes: Candidates, slot: int) -> tuple[Row, Row]:
-        """Return the states before and after the placement of the pod that was last observed, [16] each.
-
-        Args:
-            query: the pod; `observe` was called with it.
-            nodes: the nodes to choose from.
-            slot: the chosen slot, where the pod must fit.
-        """
+        """Return the states before and after the placement on `slot` of the pod that was last observed, [16] each."""
         before = self.state()
         after, owner = before.copy(), 0 if query.owner_pods.running else -1
         write_outcome(self._context, self._owners, query.class_id, owner, slot, after)

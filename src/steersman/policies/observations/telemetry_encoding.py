@@ -71,16 +71,9 @@ def encode(
     pod: npt.NDArray[np.float32],
     context: npt.NDArray[np.float32],
 ) -> None:
-    """Write the observation of the current pod of environment `e` to row `e` of every array.
+    """Write the observation of the current pod of environment `e` to its rows of nodes [E, N, F], pod [E, P], context.
 
-    Args:
-        view: what the scheduler knows.
-        e: the environment.
-        users_zone: zone of the pod's users, -1: it has none, or their zone is unknown.
-        mask: [E, N] where the pod fits.
-        nodes: [E, N, F].
-        pod: [E, P].
-        context: [E, X].
+    `users_zone` -1: the pod has no users, or their zone is unknown. `mask`: [E, N] where the pod fits.
     """
     averages, spread = rates(view, e), spread_range(view, mask, e)
     for n in range(view.counts[e, NODES]):
@@ -107,13 +100,7 @@ def _saturating(value: float, half: float) -> float:
 
 @inlined_kernel
 def _encode_requests(
-    view: SchedulerView,
-    e: int,
-    n: int,
-    users_zone: int,
-    fits: bool,
-    spread: Spread,
-    out: npt.NDArray[np.float32],
+    view: SchedulerView, e: int, n: int, users_zone: int, fits: bool, spread: Spread, out: npt.NDArray[np.float32]
 ) -> None:
     c, row = class_of(view, e, view.counts[e, POD]), row_of(view, e, n)
     cpu, memory = float(cpu_allocatable(view, e, n)), float(view.nodes.allocatable[row, MEMORY])

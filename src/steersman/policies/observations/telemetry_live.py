@@ -33,9 +33,6 @@ class TelemetryObservations:
 
     Nodes with the same label `topology.kubernetes.io/zone` are a zone, and a node without it is one of its own. The
     zone of a pod's users is the one whose idle nodes have the least latency to them.
-
-    Args:
-        metrics: requests and metrics of the cluster.
     """
 
     def __init__(self, metrics: NodeMetricsView) -> None:
@@ -68,14 +65,7 @@ class TelemetryObservations:
     def outcome(
         self, query: PodQuery, candidates: Candidates, slot: int, objectives: WeightedObjectives
     ) -> tuple[Floats, float]:
-        """Return the estimated state after a pod's placement on a slot, [16], and its reward, see `outcomes`.
-
-        Args:
-            query: the pod.
-            candidates: the nodes to choose from.
-            slot: the chosen slot.
-            objectives: of `objectives.telemetry`.
-        """
+        """Return the estimated state after a pod's placement on a slot, [16], and its reward, see `outcomes`."""
         view = self._metrics.scheduler_view(query)
         slots = _shown_slots(view, candidates)
         row, mask = np.zeros(summary.COLUMNS), candidates.feasible[slots].astype(np.int8)[None]

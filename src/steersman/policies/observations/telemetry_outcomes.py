@@ -43,15 +43,9 @@ def write_outcome(
     weights: npt.NDArray[np.float64],
     row: npt.NDArray[np.float64],
 ) -> float:
-    """Write the state after the placement of the current pod, and return its reward.
+    """Write the state after the current pod's placement on node `chosen` to `row`, [16], and return its reward.
 
-    Args:
-        view: one cluster; all its nodes have CPU.
-        mask: [1, N] where the pod may run.
-        chosen: the chosen node.
-        objectives: [K] numbers of the objectives, see `objectives.telemetry`.
-        weights: [K] their weights.
-        row: [16] receives the state, see `objectives.summary`; CPU is what is used.
+    All nodes have CPU, which in `row` is what is used. `mask`: [1, N] where it may run. `objectives`, `weights`: [K].
     """
     averages = rates(view, 0)
     row[:] = 0.0

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from steersman.cluster.model import Pod
 from steersman.orders.live_history import LiveHistory
-from steersman.workloads.lives import Life
 from steersman.workloads.recorded import belongs_to_node
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import Life, Workload
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
-from steersman.orders.cluster_size import cluster_size
 from steersman.orders.group_scores import WaitingGroups
-from steersman.orders.live_order import LiveOrder
+from steersman.orders.live_order import LiveOrder, cluster_size
 from steersman.orders.order import Order
 from steersman.simulation.prediction.alternatives import changes
 from steersman.simulation.prediction.moment import DAY, ClusterMoment

@@ -41,7 +41,7 @@ import numpy.typing as npt
 from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.orders.estimates import BINS, BINS_PER_OCTAVE, FIRST_PRIOR, PRIOR_PODS
 from steersman.orders.live_history import EVERY_POD, RATIO_UNIT, LiveHistory, RunTimeGroup, ratio_groups
-from steersman.orders.run_times import NORMAL_90, recurring_owner
+from steersman.orders.order import NORMAL_90, recurring_owner
 from steersman.simulation.prediction.moment import Spell
 
 Floats = npt.NDArray[np.float64]

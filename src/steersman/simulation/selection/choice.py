@@ -27,8 +27,8 @@ from steersman.simulation.result import Protocol
 Floats = npt.NDArray[np.float64]
 
 FIRST_SEED = 2_000_000_000
-"""First seed of draws, below 2^31 - 1, since `workloads.generators.go_random` takes seeds modulo that."""
-ROUND_DRAWS, TEST_DRAWS = (2, 16), (8, 32)
+"""First seed of draws, below 2^31 - 1, since `workloads.generators.inflation` takes seeds modulo that."""
+ROUND_DRAWS, TEST_DRAWS = (2, 64), (8, 256)
 """Least and most draws of a round, and of the test of the leader."""
 ROUND_ARRIVALS = {"inflation": 100_000, "arrivals": 100_000, "timed": 250_000}
 """Simulated arrivals of all candidates in a round, which say how many draws it has; waits differ more between draws."""

@@ -95,23 +95,34 @@ class DrawPlayer(Interface):
 
 
 @dataclass(frozen=True, slots=True)
-class StockSearchOptions:
+class SearchOptions:
     """Options of a search.
 
     Attributes:
         protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
-        simple: search only MostAllocated and LeastAllocated and the weights of resources, all that EKS takes.
         limit: what any kind of pod may lose; None: there is no limit.
         seed: of the search.
+        generations: of the search; None: by the size of the workload.
     """
 
     protocol: Protocol = "inflation"
     ratio: float = 1.3
     load: float | None = None
     mean_duration: float | None = None
-    simple: bool = False
     limit: KindLimit | None = None
     seed: int = 1
+    generations: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StockSearchOptions(SearchOptions):
+    """Options of a search for a profile of kube-scheduler.
+
+    Attributes:
+        simple: search only MostAllocated and LeastAllocated and the weights of resources, all that EKS takes.
+    """
+
+    simple: bool = False
 
 
 class ProfileSpace:
@@ -224,31 +235,29 @@ def _evolve(
         first = FIRST_SEED + generation * draws
         plans = {seed: drawn(seed) for seed in range(first, first + draws)}
         points = [search.ask() for _ in range(POPULATION)]
-        costs = _costs(simulator, [space.profile(point) for point in points], today, plans, options)
+        profiles = [space.profile(point) for point in points]
+        distinct = list(dict.fromkeys(profiles))
+        played = mean_costs(simulator, [replace(today, profile=each) for each in distinct], plans, options)
+        cost_of = dict(zip(distinct, played.tolist(), strict=True))
+        costs = [cost_of[each] for each in profiles]
         search.tell(list(zip(points, costs, strict=True)))
         means.append(search.mean.copy())
     progress(generations, generations)
     return [space.profile(search.mean), space.profile(np.mean(means[generations // 2 :], axis=0))]
 
 
-def _costs(
-    simulator: DrawPlayer,
-    profiles: Sequence[KubeProfile],
-    today: KubeSchedulerPolicy,
-    plans: dict[int, Schedule],
-    options: StockSearchOptions,
-) -> list[float]:
-    """Return the mean cost of each profile, with that of breaking the limit."""
-    limit, known = options.limit, dict[KubeProfile, float]()
-    before = np.zeros(0)
+def mean_costs(
+    simulator: DrawPlayer, policies: Sequence[Policy], plans: dict[int, Schedule], options: SearchOptions
+) -> Floats:
+    """Return [P] the mean cost of each policy in draws by seed, with that of breaking the limit."""
+    limit, before, costs = options.limit, np.zeros(0), np.zeros(len(policies))
     if limit is not None:
-        played = [simulator.play(limit.baseline, plan, seed) for seed, plan in plans.items()]
-        before = np.sum([each.paid_by_kind(options.protocol) for each in played], axis=0)
-    for profile in dict.fromkeys(profiles):
-        policy = replace(today, profile=profile)
+        baseline = [simulator.play(limit.baseline, plan, seed) for seed, plan in plans.items()]
+        before = np.sum([each.paid_by_kind(options.protocol) for each in baseline], axis=0)
+    for i, policy in enumerate(policies):
         played = [simulator.play(policy, plan, seed) for seed, plan in plans.items()]
-        known[profile] = float(np.mean([each.compared_cost(options.protocol) for each in played]))
+        costs[i] = np.mean([each.compared_cost(options.protocol) for each in played])
         if limit is not None:
             paid = np.sum([each.paid_by_kind(options.protocol) for each in played], axis=0)
-            known[profile] += EXCESS_COST * excess_loss(paid, before, options.protocol, limit.percent)
-    return [known[profile] for profile in profiles]
+            costs[i] += EXCESS_COST * excess_loss(paid, before, options.protocol, limit.percent)
+    return costs

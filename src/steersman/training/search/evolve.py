@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.simulations import EXCESS_WEIGHT, Evolution, SimulationTask, excluded_features
+from steersman.agents.evolution.simulations import EXCESS_WEIGHT, Evolution, SimulationTask
 from steersman.core.errors import InputError, UsageError
 from steersman.core.stored_command import StoredCommand
 from steersman.orders.registry import find_order
@@ -36,7 +36,7 @@ from steersman.training.network import check_start, fingerprint
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
 from steersman.training.workloads import check_disjoint, identity
 from steersman.version import __version__
-from steersman.workloads.gpu_warnings import no_devices
+from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 
 VALIDATION_SEEDS = (5001, 5002, 5003)
@@ -75,7 +75,6 @@ class EvolutionPlan:
             if problem := no_devices(workload):
                 raise UsageError(f"{workload.name}: {problem}; evolution with --view cluster needs no GPU")
         check_disjoint(self.training, self.validation, self.test)
-        excluded_features(self.config.without)
 
     def options(self) -> dict[str, Any]:
         """Return the plan as JSON; a checkpoint belongs to it."""

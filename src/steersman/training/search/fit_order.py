@@ -19,9 +19,8 @@ from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, Or
 from steersman.core.errors import UsageError
 from steersman.core.statistics import Interval, mean_interval
 from steersman.orders.order import AGE, OVERTAKING, Order
-from steersman.orders.order_file import OrderCard
 from steersman.orders.queue import ANYBODY, EASY
-from steersman.orders.registry import find_order
+from steersman.orders.registry import OrderCard, find_order
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import Policy, decided_by, with_order
 from steersman.simulation.arrivals import Schedule, schedule, window

@@ -203,14 +203,7 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
 
 
 def twice(name: str, jobs: Iterable[tuple[str, int, Iterable[Pod]]], field: str, advice: str) -> InputError | None:
-    """Return the error of a name that two lines give to a pod; None: fewer than two do.
-
-    Args:
-        name: namespace and name of the pod.
-        jobs: file, line and pods of each job.
-        field: that has the name.
-        advice: what to do.
-    """
+    """Return the error of a pod's `NAMESPACE/NAME` in two of the jobs (file, line and pods of each); None: in fewer."""
     places = ((file, line) for file, line, pods in jobs if any(f"{pod.namespace}/{pod.name}" == name for pod in pods))
     found = [*islice(places, 2)]
     if len(found) < 2:

@@ -34,11 +34,7 @@ NO_LIMIT = -1
 
 
 class GpuV2025Content(TraceContent):
-    """Tables of instances.
-
-    Args:
-        files: the tables.
-    """
+    """Tables of instances."""
 
     field, advice = "instance_sn", "number them"
 
@@ -51,7 +47,6 @@ class GpuV2025Content(TraceContent):
         return self.pods_of(self.jobs, ()), None
 
     def understood(self) -> str:
-        """Return how many instances there are, and what is not known of them or not used; see `FormatContent`."""
         jobs = self.jobs
         applications = len({job.owner for job in jobs})
         roles = ", ".join(f"{sum(('role', role) in job.labels for job in jobs)} {role}" for role in ROLES)
@@ -85,11 +80,9 @@ class GpuV2025Csv(TableFormat):
     headers = ((TITLE, COLUMNS),)
 
     def has_header(self, columns: Set[str]) -> bool:
-        """Return whether a header is that of a table of instances, see `TableFormat`."""
         return "instance_sn" in columns
 
     def open(self, files: Sequence[Path]) -> GpuV2025Content:
-        """Return the instances of the files, see `WorkloadFormat`."""
         return GpuV2025Content(files)
 
 
@@ -103,6 +96,8 @@ def _instance(row: TableRow, per_node: int) -> TraceJob:
     gpus = row.number("gpu_request", MAX_POD_GPUS)
     if gpus % 1:
         raise row.error("gpu_request", f"{gpus} is not a whole number of GPUs")
+    same = PodSelector((Requirement("app", "In", (application,)),), frozenset([NAMESPACE]))
+    one_per_node = Constraints(anti_affinity=(PodAffinityTerm(same, HOSTNAME),))
     return TraceJob(
         row.name("instance_sn"),
         created,
@@ -112,7 +107,7 @@ def _instance(row: TableRow, per_node: int) -> TraceJob:
         disk_bytes=math.ceil(row.number("disk_request", MAX_GIB) * GIB),
         gpus=gpus,
         # Anti-affinity can demand one per node; Kubernetes has no constraint for two or more.
-        constraints=_one_per_node(application) if per_node == 1 else Constraints(),
+        constraints=one_per_node if per_node == 1 else Constraints(),
         owner=f"Application/{application}",
         labels=(("app", application), ("role", role)),
         place=(row.file, row.line),
@@ -132,8 +127,3 @@ def _per_node(row: TableRow) -> int:
     if not (stated.isascii() and stated.isdigit() and int(stated)):
         raise row.error("max_instance_per_node", f"{stated!r} is not a number of at least 1, or -1 for no limit")
     return int(stated)
-
-
-def _one_per_node(application: str) -> Constraints:
-    selector = PodSelector((Requirement("app", "In", (application,)),), frozenset([NAMESPACE]))
-    return Constraints(anti_affinity=(PodAffinityTerm(selector, HOSTNAME),))

@@ -11,26 +11,28 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steersman.core.atomic_files import new_folder
 from steersman.core.errors import InputError
 from steersman.core.extensions import Registry
 
 if TYPE_CHECKING:
     from steersman.workloads.formats.base import WorkloadFormat
+    from steersman.workloads.workload import Workload
 
 BUILT_IN = {
-    "openb": "steersman.workloads.formats.openb.format:OpenbCsv",
-    "deployments": "steersman.workloads.formats.deployments:DeploymentsCsv",
+    "openb": "steersman.workloads.formats.lists:OpenbCsv",
+    "deployments": "steersman.workloads.formats.lists:DeploymentsCsv",
     "gpu-v2025": "steersman.workloads.formats.gpu_v2025:GpuV2025Csv",
-    "philly": "steersman.workloads.formats.philly:PhillyTrace",
-    "sacct": "steersman.workloads.formats.slurm:SacctTable",
-    "helios": "steersman.workloads.formats.helios:HeliosCsv",
-    "gpu-v2020": "steersman.workloads.formats.alibaba:PaiCsv",
-    "alibaba-v2018": "steersman.workloads.formats.alibaba:BatchTaskCsv",
-    "azure": "steersman.workloads.formats.azure:AzureCsv",
-    "google-v3": "steersman.workloads.formats.google:GoogleJson",
+    "philly": "steersman.workloads.formats.published:PhillyTrace",
+    "sacct": "steersman.workloads.formats.jobs:SacctTable",
+    "helios": "steersman.workloads.formats.published:HeliosCsv",
+    "gpu-v2020": "steersman.workloads.formats.published:PaiCsv",
+    "alibaba-v2018": "steersman.workloads.formats.published:BatchTaskCsv",
+    "azure": "steersman.workloads.formats.published:AzureCsv",
+    "google-v3": "steersman.workloads.formats.published:GoogleJson",
     "jobs": "steersman.workloads.formats.jobs:JobsCsv",
     "swf": "steersman.workloads.formats.swf:Swf",
-    "yaml": "steersman.workloads.formats.kubernetes.format:KubernetesYaml",
+    "yaml": "steersman.workloads.formats.kubernetes.objects:KubernetesYaml",
 }
 """Where the class of a format is, in the order in which contents of several are put together."""
 SHOWN, COMPARED, SIMILAR = 60, 100, 0.6
@@ -86,3 +88,27 @@ def _unknown_header(file: Path, headers: Mapping[str, Sequence[str]]) -> InputEr
     shown = names if len(names) <= SHOWN else f"{names[:SHOWN]}..."
     problem = f"no known table has the columns {shown if shown.isprintable() else ascii(shown)}"
     return InputError(file, "line 1", "", f"{problem}; nearest is {needs(nearest, headers.get(nearest, PLAIN))}")
+
+
+def convert(
+    workload: Workload,
+    target: str,
+    output: Path,
+    *,
+    lossy: bool = False,
+    nodes_file: str | Path = "",
+    pods_file: str | Path = "",
+) -> tuple[str, ...]:
+    """Write a workload of nodes, pods or both into a new folder in a format of this name, and return warnings.
+
+    What the format cannot represent is an error (LossError) that names the pod or node, its file and the field; with
+    `lossy` it is left out and counted.
+    """
+    from steersman.workloads.formats.base import Losses
+
+    chosen = find_format(target)
+    sources = {"node": str(nodes_file), "pod": str(pods_file), "services": str(pods_file)}
+    losses = Losses(chosen.title, sources, lossy=lossy)
+    with new_folder(output) as folder:
+        chosen.write(workload, folder, losses)
+    return losses.warnings()

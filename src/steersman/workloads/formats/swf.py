@@ -38,22 +38,14 @@ POOL = "pool"
 """Name of the node that stands for the machine of a log."""
 MAX_PROCESSORS = 1_000_000
 MAX_SECONDS = 1e15
-DID_NOT_RUN, WITHOUT_RUN_TIME, PART = (
-    "did not run",
-    "without a run time",
-    "part of a job with a line of its own",
-)
+DID_NOT_RUN, WITHOUT_RUN_TIME, PART = ("did not run", "without a run time", "part of a job with a line of its own")
 """Why lines are left out."""
 _FIRST_LINE = re.compile(r"\s*(;|(-?[0-9.]+\s+){17}-?[0-9.]+\s)")
 _MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*([0-9]+)")
 
 
 class SwfContent(TraceContent):
-    """Logs of jobs; several are of one machine.
-
-    Args:
-        files: the logs.
-    """
+    """Logs of jobs; several are of one machine."""
 
     field = f"field {JOB + 1} ({FIELDS[JOB]})"
     # Not numbered here: a log that has a number twice most likely has jobs twice.
@@ -68,7 +60,6 @@ class SwfContent(TraceContent):
         super().__init__(files, entries, "user", (pool if self._processors else "") + unused, "job", from_first=False)
 
     def has_nodes(self) -> bool:
-        """Return whether a header states the size of the machine."""
         return self._processors > 0
 
     def is_stand_in(self) -> bool:
@@ -76,7 +67,6 @@ class SwfContent(TraceContent):
         return True
 
     def nodes(self) -> Sequence[Node]:
-        """Return the machine as one node, see `FormatContent`."""
         if not self._processors:
             return ()
         # The header does not say how much memory there is, so that it is enough for all jobs that fit.
@@ -94,20 +84,14 @@ class Swf(WorkloadFormat):
     suffixes = SWF_SUFFIXES
 
     def recognises(self, file: Path) -> bool:
-        """Return whether a file is a log by its suffix or its first line, see `WorkloadFormat`."""
         return super().recognises(file) or bool(_FIRST_LINE.match(read_text(file, "replace", head=True)))
 
     def open(self, files: Sequence[Path]) -> SwfContent:
-        """Return the jobs of the files, see `WorkloadFormat`."""
         return SwfContent(files)
 
 
 def _read(file: Path) -> tuple[int, list[TraceJob | str]]:
-    """Return the processors of a log's machine, 0: not stated, and its jobs, or why lines are left out.
-
-    Raises:
-        InputError: a line is invalid, or no job ran.
-    """
+    """Return the processors of a log's machine, 0: not stated, and its jobs, or why lines are left out."""
     machine: dict[str, int] = {}
     entries: list[TraceJob | str] = []
     # Comments of old logs are not always UTF-8.
@@ -115,7 +99,9 @@ def _read(file: Path) -> tuple[int, list[TraceJob | str]]:
         stated = line.strip()
         if stated.startswith(";"):
             if match := _MACHINE.match(stated):
-                machine[match[1]] = _processors_of_machine(file, number, match[1], match[2])
+                if len(match[2]) > 9 or int(match[2]) > MAX_PROCESSORS:
+                    raise InputError(file, f"line {number}", match[1], _beyond(match[2]))
+                machine[match[1]] = int(match[2])
             continue
         if stated:
             entries.append(_job(_Line(file, number, stated)))
@@ -123,12 +109,6 @@ def _read(file: Path) -> tuple[int, list[TraceJob | str]]:
         count = len(entries)
         raise InputError(file, "", "", f"has no job that ran ({count} left out)" if count else "has no jobs")
     return machine.get("MaxProcs") or machine.get("MaxNodes", 0), entries
-
-
-def _processors_of_machine(file: Path, line: int, key: str, stated: str) -> int:
-    if len(stated) > 9 or int(stated) > MAX_PROCESSORS:
-        raise InputError(file, f"line {line}", key, _beyond(stated))
-    return int(stated)
 
 
 class _Line:
@@ -151,7 +131,6 @@ class _Line:
             raise self.error(bad, f"{self.texts[bad]!r} is not a number below 1e15 (-1 for unknown)")
 
     def error(self, field: int, problem: str) -> InputError:
-        """Return an error about a field."""
         return InputError(self.file, f"line {self.number}", f"field {field + 1} ({FIELDS[field]})", problem)
 
     def whole(self, field: int) -> int:

@@ -41,7 +41,6 @@ class TableRow:
         self.cells = cells
 
     def error(self, field: str, problem: str) -> InputError:
-        """Return an error about a cell."""
         return InputError(self.file, f"line {self.line}", field, problem)
 
     def name(self, field: str) -> str:
@@ -84,11 +83,7 @@ class TableRow:
         return value
 
     def seconds(self, field: str, *, positive: bool = False) -> float | None:
-        """Return a time such as 90, 1:30 or 1-02:03:04 in seconds, None if the cell is empty.
-
-        Raises:
-            InputError: it is negative, or 0 and must be positive.
-        """
+        """Return a time such as 90, 1:30 or 1-02:03:04 in seconds, None if the cell is empty."""
         text = self.cells.get(field, "").strip()
         if not text:
             return None
@@ -146,13 +141,7 @@ def clock_seconds(text: str) -> float | None:
 def read_text(path: str | Path, errors: str = "strict", *, head: bool = False) -> str:
     """Return the text of a file, decompressed if it is gzip: UTF-8, or UTF-16 as PowerShell writes it.
 
-    Args:
-        path: the file.
-        errors: what becomes of bytes that are not text: "strict", an error, or "replace".
-        head: whether to read its beginning alone, of `HEAD_BYTES`.
-
-    Raises:
-        InputError: the file is missing, unreadable, not gzip though its name says so, or neither UTF-8 nor UTF-16.
+    `errors` ("strict", "replace"): what becomes of bytes that are not text. With `head` only `HEAD_BYTES` are read.
     """
     path = Path(path)
     try:
@@ -218,18 +207,10 @@ def rows(
     any_case: bool = False,
     without_header: bool = False,
 ) -> Iterator[TableRow]:
-    """Yield the rows of a CSV text.
+    """Yield the rows of a CSV text; `file` and what the header was `taken_for` are only named in errors.
 
-    Args:
-        file: only named in errors.
-        text: the text.
-        required: columns that must be there.
-        taken_for: what the header was taken for, such as `a table of jobs`.
-        any_case: whether columns may be written with capitals; they are named without.
-        without_header: whether the first line is a row; the columns are then those that must be there.
-
-    Raises:
-        InputError: a required column is missing, or a row has more or fewer cells.
+    With `any_case` columns may be written with capitals and are named without. With `without_header` the first line is
+    a row, and the columns are the required ones.
     """
 
     def columns(first: Iterator[list[str]]) -> Sequence[str]:
@@ -253,17 +234,7 @@ def rows(
 def rows_of(
     file: str, lines: Iterable[str], delimiter: str, columns: Callable[[Iterator[list[str]]], Sequence[str]]
 ) -> Iterator[TableRow]:
-    """Yield the rows of CSV lines.
-
-    Args:
-        file: only named in errors.
-        lines: with their ends.
-        delimiter: what separates columns.
-        columns: takes the header off the rows and returns the names of the columns; raises InputError.
-
-    Raises:
-        InputError: a row has more or fewer cells than there are columns, or is not CSV.
-    """
+    """Yield the rows of CSV lines; `columns` takes the header off the rows and returns the names of the columns."""
     quotechar = None if delimiter == "|" else '"'  # sacct quotes nothing
     reader = csv.reader(lines, strict=True, delimiter=delimiter, quotechar=quotechar)
     try:

@@ -6,7 +6,7 @@ import math
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
@@ -18,9 +18,36 @@ from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_CPU_MILLI, ceil_div
 from steersman.workloads.formats.base import PodContent, TableFormat, twice
-from steersman.workloads.formats.gangs import pods_of_job
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.tables import TableRow, header_of, read_text, rows
+
+
+def shares(amount: int, largest: int) -> tuple[int, ...]:
+    """Return the amounts of the fewest pods that fit into nodes with `largest` each.
+
+    They are equal if `amount` divides evenly; else all but the last fill a node. A `largest` of 0 divides nothing.
+    """
+    if not 0 < largest < amount:
+        return (amount,)
+    count = ceil_div(amount, largest)
+    if amount % count == 0:
+        return (amount // count,) * count
+    return (*(largest,) * (count - 1), amount - largest * (count - 1))
+
+
+def pods_of_job(job: Pod, amount: int, largest: int, class_of: Callable[[int], PodClass]) -> Iterator[Pod]:
+    """Yield the pods of a job: itself, or a gang with its name if it is larger than the largest node.
+
+    `amount` is what it requests in all and `largest` what that node has (0 without nodes), both processors or GPUs;
+    `class_of` returns the class of a pod by its amount.
+    """
+    amounts = shares(amount, largest)
+    if len(amounts) == 1:
+        yield job
+        return
+    for i, share in enumerate(amounts):
+        yield replace(job, name=f"{job.name}-{i}", pod_class=class_of(share), gang=job.name)
+
 
 MAX_CORES, MAX_PODS = MAX_CPU_MILLI // 1000, 100_000
 MAX_LABEL = 63
@@ -87,9 +114,6 @@ class TraceContent(PodContent):
 
     Attributes:
         field, advice: of the name that two jobs have, for the error.
-
-    Raises:
-        InputError: there is no job.
     """
 
     field: ClassVar[str] = ""
@@ -120,7 +144,6 @@ class TraceContent(PodContent):
             raise InputError(files[0], "", "", problem)
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded | None]:
-        """Return the pods of the jobs in order of submission, see `FormatContent`."""
         return self.pods_of(sorted(self.jobs, key=lambda job: job.submit), nodes), None
 
     def pods_of(self, jobs: Sequence[TraceJob], nodes: Sequence[Node]) -> list[Pod]:
@@ -130,13 +153,11 @@ class TraceContent(PodContent):
         return [pod for job in jobs for pod in _pods(job, start, largest)]
 
     def named_twice(self, name: str, nodes: Sequence[Node]) -> InputError | None:
-        """Return the error of a name that two jobs have, see `FormatContent`."""
         largest = _LargestNode.of(nodes)
         jobs = ((*job.place, _pods(job, 0.0, largest)) for job in self.jobs)
         return twice(name, jobs, self.field, self.advice)
 
     def understood(self) -> str:
-        """Return how many jobs there are, and what is left out or not used; see `FormatContent`."""
         owners = len({job.owner for job in self.jobs} - {""})
         endless = sum(job.run is None for job in self.jobs)
         of_models = sum(bool(job.models) for job in self.jobs)
@@ -173,7 +194,6 @@ class TraceTable(TableFormat):
         """Yield the jobs of a row, or why it is left out. Raises InputError: a cell is invalid."""
 
     def has_header(self, columns: Iterable[str]) -> bool:
-        """Return whether a header is that of the table, see `TableFormat`."""
         return self.marks <= {column.lower() if self.any_case else column for column in columns}
 
     def recognises(self, file: Path) -> bool:
@@ -185,7 +205,6 @@ class TraceTable(TableFormat):
         return values is not None and len(cells) == len(columns) and cells[values[0]] in values[1]
 
     def open(self, files: Sequence[Path]) -> TraceContent:
-        """Return the jobs of the files, see `WorkloadFormat`."""
         entries = (each for file in files for each in self._read(file))
         return TraceContent(files, entries, self.owners, self.unused, self.what)
 

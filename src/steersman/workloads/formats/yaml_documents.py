@@ -33,7 +33,6 @@ class Document:
     where: str
 
     def error(self, field: str, problem: str) -> InputError:
-        """Return an error that names this document and a field."""
         return InputError(self.file, self.where, field, problem)
 
 
@@ -41,9 +40,6 @@ def read_documents(path: Path) -> Iterator[Document]:
     """Yield the documents of one file; documents of comments alone are left out.
 
     A file of YAML may hold JSON, and several documents of JSON may follow each other, as kubectl and jq print them.
-
-    Raises:
-        InputError: the file cannot be read, is empty or is not YAML (JSON, if its name says so).
     """
     text = read_text(path)
     if not text.strip():

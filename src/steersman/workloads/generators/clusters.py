@@ -117,21 +117,9 @@ class _Owner:
 
 
 def random_cluster(
-    seed: int,
-    *,
-    distribution: Distribution = Distribution.TRAINING,
-    nodes: tuple[int, int] = (MIN_NODES, MAX_NODES),
+    seed: int, *, distribution: Distribution = Distribution.TRAINING, nodes: tuple[int, int] = (MIN_NODES, MAX_NODES)
 ) -> Workload:
-    """Draw a cluster and its pods, in order of arrival.
-
-    Args:
-        seed: seed of the draw; the same seed and arguments give the same workload, named `training-SEED` or the like.
-        distribution: the distribution to draw from.
-        nodes: the smallest and the largest number of nodes.
-
-    Raises:
-        UsageError: the range of nodes is empty or beyond 1 to 100,000.
-    """
+    """Draw a cluster with a number of nodes in a range, and its pods in order of arrival."""
     low, high = nodes
     if not 1 <= low <= high <= 100_000:
         raise UsageError(f"nodes {low}-{high}: expected a range within 1 to 100000, such as 5-2000")

@@ -30,7 +30,37 @@ from steersman.core.quantities import (
 from steersman.workloads.formats import tables
 from steersman.workloads.formats.kubernetes.replicas import replica_name
 from steersman.workloads.formats.tables import TableRow, delimiter_of, needs, read_text
-from steersman.workloads.generators.names import funny_name
+
+_ADJECTIVES = (
+    "amber ancient bashful bold brave breezy bright brisk bubbly calm cheerful chilly clever cosmic cozy crisp "
+    "curious daring dapper dizzy drowsy eager earnest electric fancy fearless feisty fluffy foggy frosty fuzzy "
+    "gentle giddy gleeful golden grumpy happy hasty hidden humble hungry icy jaunty jolly jumpy keen kind lanky "
+    "lazy leafy lively lucky mellow merry mighty misty modest mossy nimble noble nosy odd patient peppy perky "
+    "placid playful plucky polite proud puzzled quick quiet quirky rainy rapid rosy rowdy rusty salty scruffy shiny "
+    "shy silent silly sleepy sly smooth snappy snug solemn spicy spry steady stormy stubborn sturdy sunny swift "
+    "tame tidy tiny tough tricky upbeat vivid wacky warm wavy wild windy wise witty zany zesty"
+)
+_NOUNS = (
+    "acorn albatross anchor apricot badger bagel banjo barnacle beacon beaver biscuit bison bobcat bosun buoy "
+    "cactus canoe captain caravel carrot catamaran cheddar cobbler compass coral cormorant crumpet cuttlefish "
+    "dinghy dolphin donkey dumpling falcon ferret fiddle flamingo frigate galleon gecko ginger goblet gondola "
+    "gopher gosling halibut hammock harbor harpoon hedgehog helm heron hippo iguana jackal jellyfish kayak ketch "
+    "kettle keel lantern lemur lighthouse limpet lobster mackerel magpie mango marmot mast mermaid minnow mitten "
+    "mongoose muffin narwhal noodle nutmeg octopus otter oyster paddle pancake parrot pelican penguin pickle "
+    "pinecone pirate plover porpoise pretzel puffin pumpkin quail rabbit raccoon radish rudder sailor salmon "
+    "schooner seahorse sextant shanty shrimp sloop snail spanner squid starfish tadpole teapot tiller toucan "
+    "trawler turnip turtle urchin waffle walrus whistle wombat yak yawl zebra"
+)
+
+
+def funny_name(taken: set[str], rng: np.random.Generator) -> str:
+    """Return a name that is not in `taken`, and add it; nouns are added when a plain pair is taken."""
+    name = f"{_choose(_ADJECTIVES.split(), rng)}-{_choose(_NOUNS.split(), rng)}"
+    while name in taken:
+        name = f"{name}-{_choose(_NOUNS.split(), rng)}"
+    taken.add(name)
+    return name
+
 
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
 TITLE = "a list of Deployments"
@@ -87,23 +117,12 @@ class DeploymentSettings:
     cpu_requests: tuple[str, ...] = ("100m", "250m", "500m", "1000m", "1500m", "2000m", "2500m", "3000m", "3500m")
     cpu_limits: tuple[str, ...] = ("500m", "750m", "1000m", "1500m", "2000m", "2500m", "3000m", "3500m")
     memory_requests: tuple[str, ...] = (
-        "256Mi",
-        "512Mi",
-        "1Gi",
-        "1.5Gi",
-        "2Gi",
-        "2.5Gi",
-        "3Gi",
-        "3.5Gi",
-        "4Gi",
-        "5Gi",
-        "10Gi",
-        "20Gi",
+        *("256Mi", "512Mi", "1Gi", "1.5Gi", "2Gi", "2.5Gi", "3Gi", "3.5Gi"),
+        *("4Gi", "5Gi", "10Gi", "20Gi"),
     )
     memory_limits: tuple[str, ...] = ("1Gi", "1.5Gi", "2Gi", "2.5Gi", "3Gi", "3.5Gi", "4Gi", "5Gi", "10Gi", "20Gi")
 
     def __post_init__(self) -> None:
-        """Check the values."""
         for name in ("cpu_load", "memory_load", "pod_load"):
             load = getattr(self, name)
             if not 0 < load <= 10:
@@ -124,11 +143,7 @@ class DeploymentSettings:
 
 
 def generate(settings: DeploymentSettings, nodes: Sequence[Node], rng: np.random.Generator) -> tuple[Row, ...]:
-    """Return random Deployments that fill the schedulable nodes `settings.resets` times.
-
-    Raises:
-        UsageError: no node is schedulable, a request fits on no node, or there would be too many pods.
-    """
+    """Return random Deployments that fill the schedulable nodes `settings.resets` times."""
     usable = _usable(nodes)
     _check_sizes("cpu_requests", settings.cpu_requests, _cpu, max(node.cpu_milli for node in usable), format_cpu)
     largest = max(node.memory_bytes for node in usable)
@@ -171,9 +186,6 @@ def replay(
 
     Every `add` takes `interval_seconds`. Rows that delete happen together, `wait_seconds` after the last addition,
     and the next addition follows `wait_seconds` later. A Deployment that is never deleted stays.
-
-    Raises:
-        InputError: a Deployment is added while it exists or deleted while it does not, or there are too many pods.
     """
     pods_by_row: list[list[Pod]] = []
     alive: dict[str, int] = {}
@@ -207,7 +219,6 @@ def replay(
 
 
 def is_deployments(columns: Set[str]) -> bool:
-    """Return whether columns are those of a list of Deployments."""
     return "pod_count" in columns or "action" in columns
 
 
@@ -235,24 +246,13 @@ def parse_rows(path: str | Path, lines: Iterable[str], delimiter: str = ",") -> 
 
 
 def write_rows(rows: Iterable[Row], path: Path) -> None:
-    """Write AAML's CSV."""
     tables.write_table(path, COLUMNS, ([getattr(row, column) for column in COLUMNS] for row in rows))
 
 
 def cluster(
-    count: int,
-    *,
-    cpu: Quantity = "64",
-    memory: Quantity = "256Gi",
-    pods: int = 110,
-    gpus: int = 0,
-    gpu_model: str = "",
+    count: int, *, cpu: Quantity = "64", memory: Quantity = "256Gi", pods: int = 110, gpus: int = 0, gpu_model: str = ""
 ) -> tuple[Node, ...]:
-    """Return AAML's cluster: `count` equal nodes and a tainted control-plane node that takes no pods of Deployments.
-
-    Raises:
-        UsageError: no nodes or too many, or a quantity that no machine has.
-    """
+    """Return AAML's cluster: `count` equal nodes and a tainted control-plane node that takes no pods of Deployments."""
     if not 1 <= count <= MAX_NODES:
         raise UsageError(f"--node-count {count} is out of range; expected 1 to {MAX_NODES}")
     milli = _amount("node_cpu", cpu, _cpu)
@@ -392,7 +392,6 @@ def _memory(quantity: Quantity) -> int:
 
 
 def _option(name: str) -> str:
-    """Return the command-line spelling of a setting."""
     return f"--{name.replace('_', '-')}"
 
 

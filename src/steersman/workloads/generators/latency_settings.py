@@ -75,13 +75,11 @@ class LatencySettings(NamedTuple):
     lifetime: Annotated[float, Option("Mean lifetime of a Deployment in seconds (exponential, at least 30 s).")] = 900.0
     replicas: int = 8
     swing: Annotated[
-        float,
-        Option("Amplitude of the daily load as a share (a sine), with another phase in each zone."),
+        float, Option("Amplitude of the daily load as a share (a sine), with another phase in each zone.")
     ] = 0.4
     period: Annotated[float, Option("Period of that sine in seconds.")] = 3600.0
     load_noise: Annotated[
-        float,
-        Option("Standard deviation of the random part of that load (first order autoregressive, 5 minutes)."),
+        float, Option("Standard deviation of the random part of that load (first order autoregressive, 5 minutes).")
     ] = 0.1
     scrape_interval: Annotated[
         float, Option("Seconds between two samples of a node. Prometheus spreads nodes over it.")
@@ -130,11 +128,7 @@ LIMITS: dict[str, tuple[float, float]] = {
 
 
 def checked(settings: LatencySettings) -> LatencySettings:
-    """Return the settings with the types that kernels were compiled for.
-
-    Raises:
-        UsageError: a setting is out of range, or there are more nodes than rows for them.
-    """
+    """Return the settings with the types that kernels were compiled for."""
     values = {}
     for name, default in LatencySettings()._asdict().items():
         value = getattr(settings, name)

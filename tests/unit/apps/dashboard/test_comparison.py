@@ -15,7 +15,7 @@ from tests.support.errors import raises
 
 from steersman.apps.dashboard.comparison.evaluation import NO_NODES, EvaluationFolder, Subject
 from steersman.apps.dashboard.comparison.screen import ComparisonScreen
-from steersman.apps.dashboard.runs.folders import FoundRun, find_runs
+from steersman.apps.dashboard.runs import FoundRun, find_runs
 from steersman.core.errors import InputError
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.results import write_evaluation

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.errors import raises
 
-from steersman.apps.dashboard.runs import tables
-from steersman.apps.dashboard.runs.folders import FoundRun, find_runs
+from steersman.apps.dashboard import runs
+from steersman.apps.dashboard.runs import FoundRun, find_runs
 from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
 
@@ -119,7 +119,7 @@ def test_nothing_outside_the_folder_is_read(tmp_path: Path) -> None:
     with raises(InputError, run.folder / "metrics.csv", "link"):
         run.open("metrics.csv")
     with raises(InputError, run.folder / "metrics.csv", "link"):
-        list(tables.rows_of(run, "metrics.csv", ("a", "b")))
+        list(runs.rows_of(run, "metrics.csv", ("a", "b")))
     os.mkfifo(run.folder / "pipe")
     with raises(InputError, run.folder / "pipe"):
         run.open("pipe")
@@ -135,14 +135,14 @@ def test_cyclic_link_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[st
     run = run_in(tmp_path / "run")
     (run.folder / "metrics.csv").symlink_to("metrics.csv")
     with raises(InputError, run.folder / "metrics.csv"):
-        list(tables.rows_of(run, "metrics.csv", ("a", "b")))
+        list(runs.rows_of(run, "metrics.csv", ("a", "b")))
 
 
 def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
     run = run_in(tmp_path / "run")
     (run.folder / "real.csv").write_text("a,b\n1,2\n")
     (run.folder / "metrics.csv").symlink_to("real.csv")
-    assert list(tables.rows_of(run, "metrics.csv", ("a", "b"))) == [(2, ["1", "2"])]
+    assert list(runs.rows_of(run, "metrics.csv", ("a", "b"))) == [(2, ["1", "2"])]
     (tmp_path / "short").symlink_to(tmp_path / "run")
     assert kinds(tmp_path / "short") == [("run", "evaluation")]
 
@@ -162,7 +162,7 @@ def test_damaged_table_error_names_file_and_line(tmp_path: Path) -> None:
     for text, where in DAMAGED:
         (tmp_path / "metrics.csv").write_text(text)
         with raises(InputError, tmp_path / "metrics.csv", where):
-            list(tables.rows_of(run, "metrics.csv", ("a", "b")))
+            list(runs.rows_of(run, "metrics.csv", ("a", "b")))
 
 
 def test_invalid_utf_8_line_is_reported(tmp_path: Path) -> None:
@@ -170,6 +170,6 @@ def test_invalid_utf_8_line_is_reported(tmp_path: Path) -> None:
     for text, where in ((b"a,b\n" + b"1,2\n" * 3 + b"\xff,2\n", "line 5"), (b"a,b\n\xc3\xbc,\xc3\n", "line 2")):
         (tmp_path / "metrics.csv").write_bytes(text)
         with raises(InputError, tmp_path / "metrics.csv", where, "UTF-8"):
-            list(tables.rows_of(run, "metrics.csv", ("a", "b")))
+            list(runs.rows_of(run, "metrics.csv", ("a", "b")))
         with raises(InputError, tmp_path / "metrics.csv", where, "UTF-8"):
-            tables.parse_growing(run, "metrics.csv", lambda _, lines: list(lines))
+            runs.parse_growing(run, "metrics.csv", lambda _, lines: list(lines))

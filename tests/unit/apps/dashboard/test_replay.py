@@ -15,16 +15,15 @@ from tests.support.dashboard import AskServer, tell
 from tests.support.errors import raises
 from tests.unit.apps.dashboard.test_simulation import POLICIES, results
 
-from steersman.apps.dashboard.runs.folders import find_runs
+from steersman.apps.dashboard.runs import find_runs
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.simulation.sources import FolderRun
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.core.errors import InputError, SteersmanError
-from steersman.evaluation.output import check_output, is_result
 from steersman.evaluation.replay_file import REPLAY, RunOptions, decode_replay, encode_replay, replay_file
-from steersman.evaluation.results import RUN_FILES, write_run
+from steersman.evaluation.results import RUN_FILES, check_output, is_result, write_run
 from steersman.workloads.workload import Recorded, Workload
 
 

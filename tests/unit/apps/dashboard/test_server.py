@@ -11,10 +11,9 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 from tests.support.dashboard import TOKEN
 
-from steersman.apps.dashboard.access import CODE_SECONDS, HEADERS, OneTimeCode
-from steersman.apps.dashboard.server import application
+from steersman.apps.dashboard.server import CODE_SECONDS, HEADERS, OneTimeCode, application
 from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
-from steersman.cli.commands.browser import dashboard
+from steersman.cli.commands import dashboard
 
 LOGIN = f"Authorization: Bearer {TOKEN}\r\n"
 SEND = Callable[[bytes], Awaitable["Response"]]

@@ -18,8 +18,7 @@ import steersman
 from steersman.apps.dashboard.columns import node_columns
 from steersman.apps.dashboard.server import application
 from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay, replay_of
-from steersman.apps.dashboard.simulation.explanations import RunExplainer, pods_before
-from steersman.apps.dashboard.simulation.screen import SimulationScreen
+from steersman.apps.dashboard.simulation.screen import RunExplainer, SimulationScreen, pods_before
 from steersman.apps.dashboard.simulation.sources import SimulatedRun
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests

@@ -12,21 +12,23 @@ import pytest
 from tests.support.dashboard import AskServer, tell
 from tests.support.scheduler_csv import write_scheduler_csv
 
-from steersman.apps.dashboard.runs import tables
-from steersman.apps.dashboard.runs.folders import find_runs
-from steersman.apps.dashboard.simulation import recordings
+from steersman.apps.dashboard import runs as run_files
+from steersman.apps.dashboard.runs import find_runs
+from steersman.apps.dashboard.simulation import sources
 from steersman.apps.dashboard.simulation.document import replay_of
-from steersman.apps.dashboard.simulation.recordings import RecordingRun
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
-from steersman.apps.dashboard.workload import sampling
-from steersman.apps.dashboard.workload.bindings import bindings_document
-from steersman.apps.dashboard.workload.deployments import deployments_document
-from steersman.apps.dashboard.workload.screen import WorkloadScreen
-from steersman.cli.commands.browser.sources import screens_of
+from steersman.apps.dashboard.simulation.sources import RecordingRun
+from steersman.apps.dashboard.workload import (
+    WorkloadScreen,
+    bindings_document,
+    chosen_rows,
+    deployments_document,
+)
+from steersman.cli.commands.dashboard import screens_of
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
+from steersman.workloads.experiments import clearings, read_bindings
 from steersman.workloads.generators.deployments import DELETE, Row, write_rows
-from steersman.workloads.recorded_bindings import clearings, read_bindings
 
 WEB, DB = Row("web", 3, "500m", "1", "1Gi", "2Gi"), Row("db", 2, "2", "2", "4Gi", "4Gi")
 GONE = replace(WEB, action=DELETE), replace(DB, action=DELETE)
@@ -61,7 +63,7 @@ def test_files_starting_with_deletions_or_ending_filled_are_read() -> None:
 
 
 def test_long_file_keeps_peaks_and_resets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling.chosen_rows, "__defaults__", (10, ()))
+    monkeypatch.setattr(chosen_rows, "__defaults__", (10, ()))
     rows = [row for _ in range(8) for row in (WEB, DB, *GONE)]
     document = deployments_document(rows)
     assert len(document.step) <= 10 + 10
@@ -232,8 +234,8 @@ def test_changed_recording_is_read_again_after_an_error(tmp_path: Path, monkeypa
     whole = file.read_text()
     file.write_text(whole + "web,\n")
     read = list[Path]()
-    parse = recordings.parse_bindings
-    monkeypatch.setattr(recordings, "parse_bindings", lambda path, lines: (read.append(path), parse(path, lines))[1])
+    parse = sources.parse_bindings
+    monkeypatch.setattr(sources, "parse_bindings", lambda path, lines: (read.append(path), parse(path, lines))[1])
 
     async def story(ask: AskServer) -> None:
         for _ in range(2):
@@ -253,7 +255,7 @@ def test_changed_recording_is_read_again_after_an_error(tmp_path: Path, monkeypa
 def test_oversized_decompressed_file_fails_in_one_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MOST_TEXT_BYTES", 1 << 20)
+    monkeypatch.setattr(run_files, "MOST_TEXT_BYTES", 1 << 20)
     write_rows([WEB], tmp_path / "small.csv")
     content = (tmp_path / "small.csv").read_bytes() + b"\n" * (1 << 20)
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)

@@ -12,23 +12,21 @@ import pytest
 from tests.support.errors import raises
 from tests.support.servers.fake_prometheus import ONE, Answer, Prometheus, answering, collector, vector
 
-from steersman.apps.doctor.examination import (
-    _metric_findings,
-    configuration_findings,
-    examine,
-    version_finding,
-)
-from steersman.apps.doctor.findings import (
+from steersman.apps.doctor import (
     Finding,
     HeldLease,
     LeaseHolder,
     Verdict,
+    _metric_findings,
+    configuration_findings,
+    examine,
     leader_findings,
     node_findings,
     pod_findings,
+    version_finding,
 )
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler
-from steersman.apps.runtime.server_version import version_of
+from steersman.apps.runtime.listing import version_of
 from steersman.cluster.account import account_of
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import StoredMeta

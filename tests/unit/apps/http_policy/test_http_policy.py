@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.servers.score_servers import answering, names_of, steersman_server
 
-from steersman.apps.http_policy import client
-from steersman.apps.http_policy.client import ScoreServerError, blocking_client
-from steersman.apps.http_policy.policy import server_url
-from steersman.apps.http_policy.request_encoder import RequestEncoder
+from steersman.apps.http_policy import policy as client
+from steersman.apps.http_policy.policy import RequestEncoder, ScoreServerError, blocking_client, server_url
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, FreeResources, free_of, set_free

@@ -21,7 +21,7 @@ from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.cluster.model import Node, PodClass, Requests
-from steersman.cluster.objects.latency_limits import LatencyLimits
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.servers.score_servers import steersman_server
 
-from steersman.apps.http_policy.client import blocking_client
+from steersman.apps.http_policy.policy import blocking_client
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.evaluation.experiment import Experiment, run_experiment
@@ -15,7 +15,7 @@ from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "how-to" / "score-server.md"

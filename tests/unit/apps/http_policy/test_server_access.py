@@ -14,16 +14,15 @@ from aiohttp import web
 from tests.support.errors import raises
 from tests.support.servers.score_servers import answering, names_of
 
-from steersman.apps.http_policy import client
+from steersman.apps.http_policy import policy as client
 from steersman.apps.http_policy.access import CA_FILE, HEADER_FILE, ServerAccess, read_authority, read_headers
-from steersman.apps.http_policy.client import blocking_client
-from steersman.apps.http_policy.policy import server_url
+from steersman.apps.http_policy.policy import blocking_client, server_url
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.registry import resolve
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 
 register_http_policies()
 

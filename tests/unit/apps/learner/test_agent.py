@@ -27,9 +27,8 @@ from steersman.agents.base import Agent
 from steersman.agents.dqn import DQN
 from steersman.agents.registry import find_algorithm
 from steersman.apps.learner import agent_process
-from steersman.apps.learner.agent_env import LiveEnv
-from steersman.apps.learner.agent_process import run_agent
-from steersman.apps.learner.others import OtherSchedulers
+from steersman.apps.learner.agent_process import OtherSchedulers, run_agent
+from steersman.apps.learner.environment import LiveEnv
 from steersman.apps.learner.plan import AgentOptions, LivePlan, build_agent, init_run, live_plan
 from steersman.apps.scheduler.agent_link import (
     ABSENT,
@@ -43,7 +42,7 @@ from steersman.apps.scheduler.agent_link import (
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentScorer, AgentSettings, agent_policy
 from steersman.cli.options.live_learning import LiveLearning, live_plan_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
+from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError

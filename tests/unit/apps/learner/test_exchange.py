@@ -16,7 +16,7 @@ from tests.support.nightly import examples
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.apps.learner.bindings import TEST_BLOCK, ObservedBinding
-from steersman.apps.learner.exchange import CANDIDATE, EXCHANGES, MIN_BLOCKS, PREVIOUS, PolicyExchange, undo
+from steersman.apps.learner.follower import CANDIDATE, EXCHANGES, MIN_BLOCKS, PREVIOUS, PolicyExchange, undo
 from steersman.apps.scheduler.agent_link import DecisionOutcome
 from steersman.core.errors import SteersmanError
 from steersman.objectives import summary

@@ -25,10 +25,15 @@ from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
 from steersman.agents.networks.score_networks import build
 from steersman.agents.networks.spec import sizes_of
-from steersman.apps.learner.agent_process import OffPolicyLearner
+from steersman.apps.learner.agent_process import (
+    MOST_KEPT,
+    OffPolicyLearner,
+    OtherSchedulers,
+    TransitionBuffer,
+    observe_others,
+)
 from steersman.apps.learner.bindings import ObservedBinding
 from steersman.apps.learner.environment import PassiveLiveEnv, padded
-from steersman.apps.learner.others import MOST_KEPT, OtherSchedulers, TransitionBuffer, observe_others
 from steersman.apps.learner.plan import MIN_NODES
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import background_process

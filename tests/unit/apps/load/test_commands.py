@@ -10,7 +10,7 @@ import pytest
 from tests.support.errors import raises
 from tests.support.servers.fake_api_server import play
 
-from steersman.apps.load import target
+from steersman.apps.load.live_cluster import find_target
 from steersman.apps.local_cluster import record
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient, run, run_concurrently
@@ -56,22 +56,22 @@ def make_local(
 
 def test_cluster_is_chosen_by_option_kubeconfig_or_local_cluster(home, monkeypatch):
     with raises(SteersmanError):
-        target.find_target()
+        find_target()
     local = make_local(home)
-    assert target.find_target().config.source == local
-    assert target.find_target().is_local
-    assert target.find_target(home / "kubeconfig").config.source == home / "kubeconfig"
-    assert not target.find_target(home / "kubeconfig").is_local
-    assert not target.find_target(local, "other").is_local
+    assert find_target().config.source == local
+    assert find_target().is_local
+    assert find_target(home / "kubeconfig").config.source == home / "kubeconfig"
+    assert not find_target(home / "kubeconfig").is_local
+    assert not find_target(local, "other").is_local
     monkeypatch.setenv("KUBECONFIG", str(home / "kubeconfig"))
-    assert target.find_target().config.source == home / "kubeconfig"
-    assert target.find_target(name="steersman").config.source == local
+    assert find_target().config.source == home / "kubeconfig"
+    assert find_target(name="steersman").config.source == local
     monkeypatch.setenv("KUBECONFIG", str(local))
-    assert target.find_target().is_local
+    assert find_target().is_local
     with raises(UsageError):
-        target.find_target(home / "kubeconfig", name="steersman")
+        find_target(home / "kubeconfig", name="steersman")
     with raises(SteersmanError, "'x'"):
-        target.find_target(name="x")
+        find_target(name="x")
 
 
 def test_users_cluster_precedes_a_stale_local_one(home, capsys):

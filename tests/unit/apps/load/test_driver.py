@@ -13,13 +13,14 @@ from tests.support.errors import raises
 from tests.support.servers.fake_api_server import clock
 from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, LiveDouble, node, on_double, pod
 
-from steersman.apps.load import cleaning, commands, fill_plan
-from steersman.apps.load.capacity import (
+from steersman.apps.load import commands, driver, run_state
+from steersman.apps.load.commands import RunTarget
+from steersman.apps.load.driver import (
+    FillOptions,
+    FillPlan,
+    planned_seconds,
     read_capacity,
 )
-from steersman.apps.load.commands import RunTarget
-from steersman.apps.load.driver import FillOptions, planned_seconds
-from steersman.apps.load.fill_plan import FillPlan
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
 from steersman.workloads.generators.deployments import DELETE, DeploymentSettings, Row, cluster, generate, read_rows
@@ -68,7 +69,7 @@ def test_live_deployments_match_the_simulator_and_are_removed(tmp_path):
         rows = read_rows(tmp_path / "run.csv")
         assert rows == expected()
         adds = [row for row in rows if row.action != DELETE]
-        assert tally == commands.FillStats(len(adds), sum(row.pod_count for row in adds))
+        assert tally == driver.FillStats(len(adds), sum(row.pod_count for row in adds))
         for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
             assert not double.named(path)
         made.extend(path for method, path in double.requests if method == "POST" and path == DEPLOYMENTS)
@@ -185,7 +186,7 @@ def test_removed_run_leaves_nothing():
         double.put(PODS, pod("theirs"))
         running = asyncio.create_task(fill(client))
         await asyncio.sleep(0.5)
-        await cleaning.clean(client, lambda *_: None)
+        await run_state.clean(client, lambda *_: None)
         assert list(double.named(PODS)) == ["theirs"]
         with raises(SteersmanError):
             await running
@@ -203,7 +204,7 @@ def test_foreign_deployment_is_left_alone():
         with raises(SteersmanError, name):
             await fill(client)
         assert not double.named(CONFIG_MAPS)
-        await cleaning.clean(client, lambda *_: None)
+        await run_state.clean(client, lambda *_: None)
         assert list(double.named(DEPLOYMENTS)) == [name]
 
     on_double(test)
@@ -222,7 +223,7 @@ def test_clean_removes_what_runs_made_in_all_namespaces_and_nothing_else():
         load = PODS.replace("default", "load")
         count = len(double.named(load))
         assert count > 10
-        assert await cleaning.clean(client, lambda *_: None) == count
+        assert await run_state.clean(client, lambda *_: None) == count
         assert not double.named(load)
         assert not double.named(CONFIG_MAPS.replace("default", "load"))
         assert (list(double.named(PODS)), list(double.named(others))) == (["mine"], ["theirs"])
@@ -303,7 +304,7 @@ def test_rows_depend_on_total_capacity_not_on_node_sizes():
     usable = [each for each in nodes if not each.taints]
     totals = [sum(getattr(each, name) for each in usable) for name in ("cpu_milli", "memory_bytes", "pods")]
     largest = [max(getattr(each, name) for each in usable) for name in ("cpu_milli", "memory_bytes")]
-    room = fill_plan.ClusterCapacity(*totals, *largest, (0.0, 0.0, 0.0))
+    room = driver.ClusterCapacity(*totals, *largest, (0.0, 0.0, 0.0))
     found = FillPlan(SETTINGS, (7,), room, MANNER)
     rows = found.rows()
     assert rows == generate(SETTINGS, nodes, np.random.default_rng(7))

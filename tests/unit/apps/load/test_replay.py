@@ -12,12 +12,11 @@ from tests.support.servers.fake_api_server import clock
 from tests.support.servers.live_cluster import CONFIG_MAPS, PODS, LiveDouble, on_double
 from tests.support.servers.live_cluster import pod as pod_in_api
 
-from steersman.apps.load import cleaning, commands
+from steersman.apps.load import commands, run_state
 from steersman.apps.load.commands import RunTarget
-from steersman.apps.load.objects import RUN, pod_object
 from steersman.apps.load.replay import CONCURRENCY, ReplaySpeed, ReplayStats, placed, scheduled_pods
-from steersman.cluster.gpu_resources import SHARED_GPUS
-from steersman.cluster.model import Constraints, Pod, PodClass, Requests
+from steersman.apps.load.run_state import RUN, pod_object
+from steersman.cluster.model import SHARED_GPUS, Constraints, Pod, PodClass, Requests
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import Client
@@ -166,7 +165,7 @@ def test_removed_replay_leaves_nothing():
         found = pods(*((float(second), None) for second in range(20)))
         running = asyncio.create_task(replay(client, found))
         await asyncio.sleep(5.5)
-        await cleaning.clean(client, lambda *_: None)
+        await run_state.clean(client, lambda *_: None)
         assert not double.named(PODS)
         with raises(SteersmanError):
             await running
@@ -180,7 +179,7 @@ def test_foreign_pod_or_missing_namespace_fails_in_one_line():
         double.put(PODS, pod_in_api("p-1"))
         with raises(SteersmanError, "default/p-1"):
             await replay(client, pods((None, None), (None, None)))
-        await cleaning.clean(client, lambda *_: None)
+        await run_state.clean(client, lambda *_: None)
         assert list(double.named(PODS)) == ["p-1"]
         with raises(SteersmanError, "'prod'", "--create-namespaces"):
             await replay(client, pods((None, None), namespace="prod"))

@@ -12,8 +12,8 @@ from tests.support.errors import raises
 
 from steersman.apps.local_cluster import record
 from steersman.apps.local_cluster.cluster import find_control_plane
-from steersman.apps.local_cluster.control_plane import build, containers
-from steersman.apps.local_cluster.control_plane.go_module import Module, build_tags, kubernetes_minors, mod_file
+from steersman.apps.local_cluster.control_plane import build, servers
+from steersman.apps.local_cluster.control_plane.build import Module, build_tags, kubernetes_minors, mod_file
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.cli.commands.cluster.command import UpOptions
 from steersman.cli.main import main
@@ -116,8 +116,8 @@ def test_record_keeps_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_containers_are_of_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "run_kwokctl", nothing)
-    containers.start("podman", "v1.35.4", tmp_path, "one", tmp_path / "kubeconfig", None)
+    monkeypatch.setattr(servers, "run_kwokctl", nothing)
+    servers.start_containers("podman", "v1.35.4", tmp_path, "one", tmp_path / "kubeconfig", None)
     configuration, _, stages = (tmp_path / "kwok" / "kwok.yaml").read_text().partition("\n---")
     assert json.loads(configuration)["options"] == {"kubeVersion": "v1.35.4"}
     assert "kind: Stage" in stages

@@ -17,21 +17,28 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 
 from steersman.apps.local_cluster import cleaning, nodes, record
-from steersman.apps.local_cluster import stall_timeout as patience
+from steersman.apps.local_cluster.cleaning import StallTimeout
 from steersman.apps.local_cluster.cluster import ControlPlane, bring_up, check_new, take_down
 from steersman.apps.local_cluster.control_plane import build, servers
-from steersman.apps.local_cluster.node_shapes import NodeShape, parse_groups, parse_shape
-from steersman.apps.local_cluster.nodes import NODES, equal_nodes, next_number, node_object, prepared, reference_node
+from steersman.apps.local_cluster.nodes import (
+    NODES,
+    NodeShape,
+    equal_nodes,
+    next_number,
+    node_object,
+    parse_groups,
+    parse_shape,
+    prepared,
+    reference_node,
+)
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
-from steersman.apps.local_cluster.stall_timeout import StallTimeout
 from steersman.cli.main import main
 from steersman.cli.output.display import Progress
-from steersman.cluster.gpu_resources import PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import GPU_MILLI, Node, Taint
+from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, SHARED_GPUS, Node, Taint
 from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Listed, UnreachableError
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.topology import RACK, ZONE, Hierarchy
 
 Capture = pytest.CaptureFixture[str]
@@ -345,11 +352,11 @@ class RefusingClient(FakeClient):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (patience, nodes):
+    for module in (cleaning, nodes):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     for module in (cleaning, nodes):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(patience, "AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(cleaning, "AGAIN_SECONDS", 0.02)
 
 
 @pytest.mark.usefixtures("impatient")

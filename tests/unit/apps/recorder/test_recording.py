@@ -10,8 +10,7 @@ from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on
 
 from steersman.agents.buffers.recording import Recording
 from steersman.apps.recorder import recording as recorder
-from steersman.apps.recorder.event_log import LoggedEvent, NodeEvent, PodEvent
-from steersman.apps.recorder.transitions import save, transitions
+from steersman.apps.recorder.transitions import LoggedEvent, NodeEvent, PodEvent, save, transitions
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions

@@ -13,15 +13,15 @@ from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on
 from tests.unit.cluster.constraints import test_inter_pod
 
 from steersman.apps.recorder import snapshot
-from steersman.apps.recorder.anonymization import anonymised
-from steersman.apps.runtime.decoding import (
+from steersman.apps.recorder.snapshot import anonymised
+from steersman.apps.runtime.listing import (
     read_nodes,
 )
 from steersman.cluster.model import Node, Pod, PodClass, Requests, Requirement
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
-from steersman.orders.run_times import recurring_owner
+from steersman.orders.order import recurring_owner
 from steersman.workloads.loading import load_workload
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload
 

@@ -20,12 +20,16 @@ from structlog.testing import capture_logs
 from tests.support.errors import raises
 
 from steersman.apps.runtime import comparison as live_comparison
-from steersman.apps.runtime import live_profile as live_profile_module
 from steersman.apps.runtime import policy_manager as policy_manager_module
-from steersman.apps.runtime.comparison import LEAST_PODS, RETRY_SECONDS, ComparisonBasis, PolicyComparison, basis_of
-from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_metrics import PolicyMetrics
-from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.comparison import (
+    LEAST_PODS,
+    RETRY_SECONDS,
+    ComparisonBasis,
+    PolicyComparison,
+    PolicyReloader,
+    basis_of,
+)
+from steersman.apps.runtime.policy_manager import PolicyManager, PolicyMetrics
 from steersman.apps.service.config import read_config
 from steersman.cli.main import main
 from steersman.cluster.model import Node, PodClass, Requests
@@ -42,7 +46,7 @@ from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice
-from steersman.workloads.shapes import node_shapes, profile_distance, shapes_digest
+from steersman.workloads.profile import node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
 SHARE, GPU_MILLI, MANY = (Requests(4000, 8 << 30, 0, count, milli) for count, milli in ((1, 400), (1, 1000), (4, 1000)))
@@ -549,7 +553,7 @@ def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatc
         assert len(former) == 1
         policy_manager.profile.see(PODS[3])
         with monkeypatch.context() as patch, capture_logs() as log:
-            patch.setattr(live_profile_module, "_leftovers", dying)
+            patch.setattr(policy_manager_module, "leftover_arrays", dying)
             assert not await policy_manager._rebuild_profile(state)
             patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
             assert not await policy_manager._rebuild_profile(state)
@@ -601,27 +605,6 @@ def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> No
 
 
 # Options -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--fit", "mine.txt"), "--fit mine.txt: the name of a policy file must end in .safetensors"),
-        (("--fit", "nowhere/mine.safetensors"), "there is no folder nowhere"),
-        (("--fit", "broken.safetensors"), "exists and is not a policy file"),
-        (("--fit", "mine.safetensors", "--shadow"), "--fit and --shadow exclude"),
-        (("--fit", "mine.safetensors", "--learn", "run"), "--fit and --learn exclude"),
-    ],
-)
-def test_wrong_options_fail_in_one_line(
-    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.safetensors").write_bytes(b"none")
-    assert main(["schedule", "--policy", "steersman", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert len(error.splitlines()) == 1
 
 
 def test_service_reads_comparison_options_from_its_configuration(tmp_path: Path) -> None:

@@ -13,24 +13,24 @@ from tests.support.errors import raises
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod
 
-from steersman.apps.load.capacity import (
+from steersman.apps.load.commands import RunTarget
+from steersman.apps.load.driver import (
     read_capacity,
 )
-from steersman.apps.load.commands import RunTarget
+from steersman.apps.load.live_cluster import ClusterTarget
 from steersman.apps.load.run_state import RunState, new_id
-from steersman.apps.load.target import ClusterTarget
 from steersman.apps.local_cluster import cleaning, record
 from steersman.apps.local_cluster.cluster import check_new
 from steersman.apps.local_cluster.control_plane import servers
 from steersman.apps.local_cluster.occupancy import node_rows
 from steersman.apps.runtime.cluster_use import ClusterUse
-from steersman.apps.runtime.decoding import (
+from steersman.apps.runtime.listing import (
     read_nodes,
 )
 from steersman.cli.commands.schedule.shadow import follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from steersman.apps.runtime.side_loop import entered_in_loop, run_in_loop, side_loop
+from steersman.apps.runtime.tasks import entered_in_loop, run_in_loop, side_loop
 
 
 def play(story: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, None]]) -> None:

@@ -17,9 +17,8 @@ from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, on_doubl
 from tests.unit.apps.scheduler.test_binding import Notes
 from tests.unit.kubernetes.cache.test_cluster_cache import Listener, node, pod, raw
 
-from steersman.apps.runtime.policy_manager import PolicyManager, check_served
-from steersman.apps.runtime.policy_reloader import PolicyReloader
-from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
+from steersman.apps.runtime.comparison import PolicyReloader
+from steersman.apps.runtime.policy_manager import LiveSpreadSelectors, PolicyManager, check_served
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import NodeSelectorTerm, ProfileRules, Requirement

@@ -7,7 +7,6 @@ import hashlib
 import shutil
 import socket
 from collections.abc import Awaitable, Callable
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from tests.support.servers.live_cluster import pod as live_pod
 from tests.support.servers.watched_service import Ask, node, pod, serve
 from tests.unit.apps.scheduler.test_binding import Answer, Bindings, bind, says
 
-from steersman.apps.runtime.policy_reloader import PolicyReloader
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.scheduler.process import (
     FORBIDDEN_SECONDS,
     LEAST_FORBIDDEN,
@@ -32,6 +31,7 @@ from steersman.apps.scheduler.process import (
 )
 from steersman.apps.service.process import Service
 from steersman.kubernetes.client import Client
+from steersman.policies.registry import policy_path
 
 Get = Callable[[str], Awaitable[tuple[int, str]]]
 
@@ -39,7 +39,7 @@ Get = Callable[[str], Awaitable[tuple[int, str]]]
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     file = tmp_path / "mine.safetensors"
-    with as_file(files("steersman") / "data" / "steersman.safetensors") as shipped:
+    with policy_path("rules") as shipped:
         shutil.copy(shipped, file)
     return file
 

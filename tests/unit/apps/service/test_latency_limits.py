@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tests.support.servers.fake_prometheus import LATENCY, Told
 
-from steersman.apps.service.admission import Deadline
 from steersman.apps.service.api import Api
 from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.messages.types import LimitedNodes, ScoreInputs, SentCluster
+from steersman.apps.service.limits import Deadline
+from steersman.apps.service.messages import LimitedNodes, ScoreInputs, SentCluster
 from steersman.apps.service.metrics import ServiceMetrics
 from steersman.apps.service.scoring.node_scorer import NodeScorer, RefusedRequestError
 from steersman.cluster.model import Node, Pod, PodClass, Requests

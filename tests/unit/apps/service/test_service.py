@@ -21,24 +21,26 @@ from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_reloader import PolicyReloader
-from steersman.apps.service import admission
+from steersman.apps.service import limits
 from steersman.apps.service.config import ServiceConfig, Tls, read_config
 from steersman.apps.service.process import Service
 from steersman.apps.service.scoring import node_scorer as opinions_module
 from steersman.apps.service.scoring.kernels import NOWHERE, pick
 from steersman.apps.service.scoring.node_scorer import (
+    NEUTRAL,
     InvalidRequestError,
     NodeScorer,
     NodeSet,
     NodeSets,
     NodeSubset,
     Pods,
+    Ranking,
     UnknownNodeSetError,
+    version_of,
 )
 from steersman.apps.service.scoring.node_scorer import decode_pod as real
-from steersman.apps.service.scoring.ranking import NEUTRAL, Ranking, version_of
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
@@ -49,7 +51,7 @@ from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.profile import typical_pods
 
 Object = dict[str, Any]
@@ -551,11 +553,11 @@ def neutral_for(reason: str, **changes: Any) -> None:
 
 
 def test_a_shadow_changes_nothing():
-    neutral_for(admission.SHADOW, shadow=True)
+    neutral_for(limits.SHADOW, shadow=True)
 
 
 def test_an_answer_that_would_be_late_is_neutral():
-    neutral_for(admission.DEADLINE, deadline_milliseconds=0.0)
+    neutral_for(limits.DEADLINE, deadline_milliseconds=0.0)
 
 
 def test_requests_need_the_token_but_probes_do_not(tmp_path):

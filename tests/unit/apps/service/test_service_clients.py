@@ -18,9 +18,9 @@ import trustme
 from aiohttp.web import HTTPRequestEntityTooLarge
 from tests.unit.apps.service.test_service import CLUSTER, node, pod
 
-from steersman.apps.service import client_limits
-from steersman.apps.service.client_limits import BodyBudget, Connections, TooManyBodiesError
+from steersman.apps.service import limits
 from steersman.apps.service.config import ServiceConfig, Tls
+from steersman.apps.service.limits import BodyBudget, Connections, TooManyBodiesError
 from steersman.apps.service.process import Service
 from steersman.cli.output.logs import LogFormat, LogLevel, configure_logs
 from steersman.core.errors import InputError
@@ -190,7 +190,7 @@ def test_slow_clients_are_disconnected(monkeypatch):
         ("BODY_SECONDS", 0.3),
         ("SWEEP_SECONDS", 0.05),
     ):
-        monkeypatch.setattr(client_limits, name, seconds)
+        monkeypatch.setattr(limits, name, seconds)
 
     async def story(port: int) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
@@ -292,7 +292,7 @@ class _Connection:
 
 
 def test_longest_idle_connections_are_closed_first(monkeypatch):
-    monkeypatch.setattr(client_limits, "CONNECTIONS", 2)
+    monkeypatch.setattr(limits, "CONNECTIONS", 2)
     now = [0.0]
     connections = Connections(lambda: now[0])
     old, busy, young = (_Connection() for _ in range(3))
@@ -365,7 +365,7 @@ def test_tls_clients_need_a_valid_certificate(papers, capfd):
 
 
 def test_certificates_and_tokens_are_reloaded(papers, tmp_path, monkeypatch):
-    monkeypatch.setattr("steersman.apps.service.authentication.CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("steersman.apps.service.server.CHECK_SECONDS", 0.02)
     there = {name: tmp_path / name for name in ("tls.crt", "tls.key", "token")}
 
     def put(name: str, content: bytes) -> None:

@@ -19,16 +19,16 @@ from tests.support.servers.watched_service import Ask, Object, node, pod, serve,
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
 from steersman.apps.service import api as api_module
+from steersman.apps.service import messages
 from steersman.apps.service import metrics as metrics_module
 from steersman.apps.service import server as server_module
-from steersman.apps.service.admission import Deadline
 from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.messages import types
+from steersman.apps.service.limits import Deadline
 from steersman.apps.service.process import Service, WatchedCluster
 from steersman.apps.service.scoring import node_scorer as opinions_module
 from steersman.apps.service.scoring import unknown_pods
 from steersman.apps.service.scoring.node_scorer import NodeScorer, Pods
-from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.apps.service.scoring.unknown_pods import TimeBudget
 from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache import cluster_cache
 from steersman.kubernetes.cache.cached_pod import CachedPod
@@ -113,9 +113,9 @@ def test_exhausted_budget_decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     def decoded(body: Object, kind: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(body), type=kind)
 
-    question = decoded({"pod": pod("web"), "cluster": {"nodes": NODES, "pods": RUNNING}}, types.ScoreInputs)
-    scored = decoded({"pod": pod("web"), "nodes": NODES, "pods": RUNNING}, types.ScoreRequest)
-    args = decoded({"Pod": pod("web"), "Nodes": {"items": NODES}}, types.ExtenderArgs)
+    question = decoded({"pod": pod("web"), "cluster": {"nodes": NODES, "pods": RUNNING}}, messages.ScoreInputs)
+    scored = decoded({"pod": pod("web"), "nodes": NODES, "pods": RUNNING}, messages.ScoreRequest)
+    args = decoded({"Pod": pod("web"), "Nodes": {"items": NODES}}, messages.ExtenderArgs)
     names = [each["metadata"]["name"] for each in NODES]
     for deadline, overloaded in ((Deadline(60.0), True), (Deadline(0.0), False)):
         reason = "overload" if overloaded else "deadline"

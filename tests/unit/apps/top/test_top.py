@@ -28,11 +28,9 @@ from tests.support.servers.fake_api_server import KubeDouble, failure, listed
 from typer.testing import CliRunner
 
 from steersman.apps.runtime.cluster_use import ClusterUse, handlers
-from steersman.apps.top.app import TopApp
-from steersman.apps.top.keys import pressed_keys
-from steersman.apps.top.render import BLOCKS, Layout, ViewOptions, heading, layout_for
+from steersman.apps.top import BLOCKS, Layout, TopApp, ViewOptions, heading, layout_for, pressed_keys
 from steersman.cli.commands.top import top
-from steersman.cluster.objects.api.devices import DeviceClass, ResourceSlice
+from steersman.cluster.objects.api.claims import DeviceClass, ResourceSlice
 from steersman.cluster.objects.device_offers import device_offers
 from steersman.core.errors import SteersmanError
 
@@ -411,7 +409,7 @@ def test_filter_is_typed_kept_and_cleared(tmp_path: Path) -> None:
     ],
 )
 def test_keys_may_arrive_in_parts(monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...], keys: list[str]) -> None:
-    monkeypatch.setattr("steersman.apps.top.keys.HELD_SECONDS", 10.0 if len(parts) > 1 else 0.01)
+    monkeypatch.setattr("steersman.apps.top.HELD_SECONDS", 10.0 if len(parts) > 1 else 0.01)
     leader, follower = pty.openpty()
     pressed: list[str] = []
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from steersman.apps.workbench import services, supervisor
-from steersman.apps.workbench.services import LocalService
+from steersman.apps import workbench
+from steersman.apps.workbench import LocalService
 from steersman.cli.main import main
 from steersman.core import extras
 from steersman.core.errors import SteersmanError
@@ -59,26 +59,26 @@ def test_servers_listen_on_loopback_and_hide_tokens(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
-    jupyter, other = (services.jupyterlab(1234, tmp_path, folder) for folder in folders)
+    jupyter, other = (workbench.jupyterlab(1234, tmp_path, folder) for folder in folders)
     token = jupyter.environment["JUPYTER_TOKEN"]
     assert token not in " ".join(jupyter.command)
     assert token != other.environment["JUPYTER_TOKEN"]
     assert "--ServerApp.ip=127.0.0.1" in jupyter.command
-    assert "--host=127.0.0.1" in services.tensorboard(1234, tmp_path).command
+    assert "--host=127.0.0.1" in workbench.tensorboard(1234, tmp_path).command
     with subprocess.Popen(["true"]) as process:
-        assert supervisor.StartedService(jupyter, process, tmp_path / "log").address.endswith(f"?token={token}")
+        assert workbench.StartedService(jupyter, process, tmp_path / "log").address.endswith(f"?token={token}")
 
 
 def test_checkout_opens_the_tutorials() -> None:
-    folder = services.default_folder()
+    folder = workbench.default_folder()
     assert (folder / "01-quickstart.ipynb").exists()
 
 
 def test_links_of_the_tutorials_are_below_the_root_of_jupyterlab(tmp_path: Path) -> None:
-    for folder, root in ((services.TUTORIALS, services.TUTORIALS.parent), (tmp_path, tmp_path)):
+    for folder, root in ((workbench.TUTORIALS, workbench.TUTORIALS.parent), (tmp_path, tmp_path)):
         scratch = tmp_path / folder.name
         scratch.mkdir()
-        command = services.jupyterlab(1234, folder, scratch).command
+        command = workbench.jupyterlab(1234, folder, scratch).command
         assert {f"--ServerApp.root_dir={root}", f"--ServerApp.preferred_dir={folder}"} <= set(command)
 
 
@@ -87,23 +87,23 @@ def server(port: int, program: str = SERVER) -> LocalService:
 
 
 def test_servers_run_within_the_context_only(tmp_path: Path) -> None:
-    services_of = [server(supervisor.choose_port("--web-port", 0)) for _ in range(2)]
-    with supervisor.running(services_of, tmp_path, {}) as started:
+    services_of = [server(workbench.choose_port("--web-port", 0)) for _ in range(2)]
+    with workbench.running(services_of, tmp_path, {}) as started:
         assert [each.process.poll() for each in started] == [None, None]
     assert [each.process.returncode for each in started] == [-signal.SIGTERM] * 2
 
 
 def test_failing_server_is_reported_with_its_log(tmp_path: Path) -> None:
-    broken = server(supervisor.choose_port("--web-port", 0), "print('one'); raise SystemExit('the reason')")
-    with pytest.raises(SteersmanError) as caught, supervisor.running([broken], tmp_path, UNBUFFERED):
+    broken = server(workbench.choose_port("--web-port", 0), "print('one'); raise SystemExit('the reason')")
+    with pytest.raises(SteersmanError) as caught, workbench.running([broken], tmp_path, UNBUFFERED):
         pass
     assert str(caught.value) == "web ended with exit status 1: the reason"
 
 
 def test_server_ignoring_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(workbench, "STOP_SECONDS", 0.2)
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVER
-    with supervisor.running([server(supervisor.choose_port("--web-port", 0), stubborn)], tmp_path, {}) as started:
+    with workbench.running([server(workbench.choose_port("--web-port", 0), stubborn)], tmp_path, {}) as started:
         pass
     assert started[0].process.returncode == -signal.SIGKILL
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from steersman.apps.local_cluster.control_plane.go_module import kubernetes_minors
+from steersman.apps.local_cluster.control_plane.build import kubernetes_minors
 from steersman.cluster.objects import pod_features
-from steersman.cluster.objects.api_fields import CLASSES, READ, FieldUse, KubernetesTable, field_use, kubernetes_table
+from steersman.cluster.objects.fields import CLASSES, READ, FieldUse, KubernetesTable, field_use, kubernetes_table
 from steersman.policies.node_scores.kube_profile import PLUGINS, WEIGHTS
 
 ROOT = Path(__file__).parents[4]

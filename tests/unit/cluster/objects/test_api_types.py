@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import LivePod
-from steersman.cluster.objects.api_fields import READ, UNMODELLED, WATCHED, kubernetes_table
+from steersman.cluster.objects.fields import READ, UNMODELLED, WATCHED, kubernetes_table
 
 REPORTED = {"resourceClaims", "schedulingGroup", "conditions", "lastTransitionTime"}
 """Fields that are read to report a pod or node, or of files alone, and do not decide where live pods go."""

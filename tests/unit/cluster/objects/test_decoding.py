@@ -28,16 +28,15 @@ from steersman.cluster.model import (
     Toleration,
     TopologySpread,
 )
-from steersman.cluster.objects.api_fields import field_use
 from steersman.cluster.objects.decoding import (
     PLACEHOLDER_IMAGE,
     is_finished,
     node_from_object,
     pod_from_object,
 )
-from steersman.cluster.objects.fields import Object
+from steersman.cluster.objects.fields import Object, field_use
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
-from steersman.cluster.objects.partial import partial_pod
+from steersman.cluster.objects.replicas import partial_pod
 from steersman.core.errors import InputError
 from steersman.core.quantities import nano
 

@@ -10,7 +10,7 @@ from tests.support.errors import raises
 
 from steersman.cluster.constraints.reasons import reasons_by_node
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from steersman.cluster.objects.api.claims import DeviceClass, ResourceClaim, ResourceSlice
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
 from steersman.cluster.objects.device_offers import DeviceId, DeviceOffers, device_offers
 from steersman.cluster.objects.device_selectors import (

@@ -18,13 +18,24 @@ from tests.support.errors import raises
 from tests.support.nightly import examples
 
 from steersman.apps.scheduler.binder import binding
-from steersman.cluster import gpu_resources
+from steersman.cluster import model
 from steersman.cluster.constraints.reasons import counted, reasons_by_node, unschedulable_message
-from steersman.cluster.gpu_resources import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS
-from steersman.cluster.model import GPU_MILLI, Constraints, GpuType, Node, Pod, PodClass, Requests, gpu_types
+from steersman.cluster.model import (
+    GPU_MILLI,
+    GPU_MODEL_KEY,
+    PLUGIN_GPUS,
+    SHARED_GPUS,
+    Constraints,
+    GpuType,
+    Node,
+    Pod,
+    PodClass,
+    Requests,
+    gpu_types,
+)
 from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.gpus import GPU_INDEX_KEY
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
-from steersman.cluster.objects.pod_gpus import GPU_INDEX_KEY
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import InputError, SteersmanError, UsageError
@@ -89,7 +100,7 @@ def test_go_and_python_have_the_same_resource_names():
     assert said["shared"] == SHARED_GPUS
     assert said["model_label"] == GPU_MODEL_KEY
     assert said["plugins"] == [list(each) for each in PLUGIN_GPUS.items()]
-    assert {SHARED_GPUS, *PLUGIN_GPUS} == gpu_resources.GPU_RESOURCES
+    assert {SHARED_GPUS, *PLUGIN_GPUS} == model.GPU_RESOURCES
 
 
 # Decoding
@@ -356,7 +367,7 @@ def test_every_policy_allocates_the_requested_resources(
         assert state.mask(c)[: len(nodes)].tolist() == feasible
         for slot, why in reasons_by_node(state, c).items():
             assert not feasible[state.slots[slot]]
-            assert why == (f"Insufficient {gpu_resources.shown_name(pod.requests.gpu_resource)}",)
+            assert why == (f"Insufficient {model.shown_name(pod.requests.gpu_resource)}",)
         choice = decider.choose(PodQuery(c))
         assert (choice is not None) == any(feasible)
         if choice is not None:

@@ -18,7 +18,7 @@ from tests.unit.kubernetes.cache.test_accounts import free_gpus
 from tests.unit.kubernetes.cache.test_cluster_cache import cache, raw
 from tests.unit.kubernetes.volumes.test_volume_binding import nothing, played
 
-from steersman.cluster.objects.api.devices import FOR_REQUESTS
+from steersman.cluster.objects.api.claims import FOR_REQUESTS
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.cache.device_claims import CLAIMS_PATH
 

@@ -11,8 +11,8 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass, PodSelecto
 from steersman.cluster.state import ClusterState
 from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.workloads.formats.kubernetes.controllers import services_of, services_to_objects
 from steersman.workloads.formats.kubernetes.objects import Objects, write_services
-from steersman.workloads.formats.kubernetes.spread_selectors import services_of, services_to_objects
 from steersman.workloads.formats.yaml_documents import Document, read_documents
 from steersman.workloads.workload import SpreadSelectors
 

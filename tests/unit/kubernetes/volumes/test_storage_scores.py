@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.unit.kubernetes.volumes.test_volume_rules import capacity, claim, fitted, known, storage_class, volume
 
-from steersman.cluster.objects.api.volumes import CsiDriver
-from steersman.kubernetes.volumes.storage_scores import storage_scores
+from steersman.cluster.objects.api.claims import CsiDriver
+from steersman.kubernetes.volumes import storage_scores
 from steersman.policies.node_scores.kube_profile import MOST_FREE
 
 DRIVER = msgspec.convert({"metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": True}}, CsiDriver)

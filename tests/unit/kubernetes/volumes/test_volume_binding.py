@@ -13,7 +13,7 @@ from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double
 from tests.unit.apps.scheduler.test_binding import Bindings, Notes, bind, nodes_of
 
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
-from steersman.cluster.objects.api.volumes import BIND_COMPLETED, SELECTED_NODE
+from steersman.cluster.objects.api.claims import BIND_COMPLETED, SELECTED_NODE
 from steersman.kubernetes.client import Client
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider

@@ -12,8 +12,7 @@ from hypothesis import given
 
 from steersman.cluster.constraints.node import NodeTable
 from steersman.cluster.model import Node
-from steersman.cluster.objects.api.pods import PodObject
-from steersman.cluster.objects.api.volumes import (
+from steersman.cluster.objects.api.claims import (
     BIND_COMPLETED,
     CsiDriver,
     CsiNode,
@@ -22,10 +21,10 @@ from steersman.cluster.objects.api.volumes import (
     Volume,
     VolumeClaim,
 )
+from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.volumes import rules
-from steersman.cluster.volumes.pod_claims import PodClaim, pod_claims
+from steersman.cluster.volumes.claims import PodClaim, pod_claims, volume_attachment
 from steersman.cluster.volumes.rules import VolumeFit, VolumeObjects, VolumePlan
-from steersman.cluster.volumes.translation import volume_attachment
 
 ZONE = "topology.kubernetes.io/zone"
 NODES = ["n0", "n1", "n2"]

@@ -13,7 +13,7 @@ from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import profile_arrays
 from steersman.workloads.workload import Workload
 

@@ -10,7 +10,8 @@ import yaml
 
 from steersman.cluster.model import Constraints, NodeSelectorTerm, Requests, Requirement
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.policies.files.kube_configuration import API_VERSION, KIND
+from steersman.policies.files.kube_arguments import API_VERSION
+from steersman.policies.files.kube_configuration import KIND
 from steersman.policies.node_scores.kube_minors import ADDED, COUNTED, UNCOUNTED, nearest_minor
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,

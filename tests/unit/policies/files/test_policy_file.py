@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.support.errors import raises
+from tests.support.weights import fgd_weights
 
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.core.errors import InputError, SteersmanError
+from steersman.orders.registry import CARD
 from steersman.policies.features import GPU
-from steersman.policies.files.policy_file import CARD, Card, WorkloadResult, read_policy, write_policy
+from steersman.policies.files.policy_file import Card, WorkloadResult, read_policy, write_policy
 from steersman.policies.registry import resolve
 
 CARD_OF_TEST = Card(

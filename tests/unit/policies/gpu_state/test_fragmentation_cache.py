@@ -11,7 +11,7 @@ from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
 from steersman.objectives import summary as summed
 from steersman.policies.gpu_state.fragmentation_cache import KEY, empty_fragmentation_cache, profile_key
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import SMALL, embedded
+from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.profile import profile_arrays
 
 STEPS = 120

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
+from tests.support.weights import fgd_weights
 
-from steersman.agents.evolution.simulations import fgd_weights
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
@@ -26,7 +26,7 @@ from steersman.policies.node_scores.local_scores import FGD, NAMES
 from steersman.policies.observations.encoding import encode_pods
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
 

@@ -8,7 +8,7 @@ from tests.support.nightly import examples
 
 from steersman.cluster.model import GPU_MILLI, GpuType
 from steersman.policies.gpu_state import leftovers, planning
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
 
 

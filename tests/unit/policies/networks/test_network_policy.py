@@ -7,19 +7,19 @@ import pytest
 import torch
 from tests.support.errors import raises
 
-from steersman.agents.networks.score_networks import build, export, sizes_of
-from steersman.agents.networks.spec import FeatureCounts
+from steersman.agents.networks.score_networks import build, export
+from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.networks.tensors import as_tensors
 from steersman.core.errors import SteersmanError
+from steersman.envs.environment import SchedulingEnv
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
-from steersman.envs.single import SchedulingEnv
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.networks.layers import first_best
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
-from steersman.workloads.places import places
+from steersman.workloads.formats.openb import embedded
+from steersman.workloads.topology import places
 from steersman.workloads.workload import Workload
 
 SEED = 5

@@ -20,8 +20,9 @@ from steersman.agents.evolution.population import Population
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.core.errors import InputError
+from steersman.orders.registry import CARD
 from steersman.policies.features import CLUSTER, GPU, POD_KINDS, TELEMETRY
-from steersman.policies.files.policy_file import CARD, Card, write_policy
+from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
@@ -32,7 +33,7 @@ from steersman.policies.networks.registry import NETWORKS
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 HIDDEN = (8, 12)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyOptions
-from steersman.evaluation.latency import play_all
+from steersman.evaluation.generated import play_all
 from steersman.policies.features import TELEMETRY
 from steersman.policies.node_metrics.arrays import POD
 from steersman.policies.node_metrics.latency_filter import filter_live

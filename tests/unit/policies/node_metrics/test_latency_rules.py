@@ -16,7 +16,7 @@ from steersman.cluster.node_metrics import (
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
-from steersman.evaluation.latency import play_all
+from steersman.evaluation.generated import play_all
 from steersman.policies.features import TELEMETRY
 from steersman.policies.node_metrics.arrays import (
     HARD,

@@ -7,7 +7,7 @@ import pytest
 from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, Told
 
 from steersman.cluster.model import Node, PodClass, Requests
-from steersman.cluster.objects.latency_limits import LatencyLimits, limits_of
+from steersman.cluster.node_metrics import LatencyLimits, limits_of
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions

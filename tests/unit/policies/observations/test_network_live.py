@@ -10,8 +10,7 @@ import torch
 
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
@@ -20,7 +19,7 @@ from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
 
 SEED = 5

@@ -7,8 +7,7 @@ import pytest
 from tests.bounds.clusters import SHAPES, workload
 
 from steersman.cluster.arrays import best_devices
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives import summary
 from steersman.policies.decision.cluster_view import ClusterView

@@ -7,10 +7,8 @@ from tests.support.servers.fake_prometheus import CONNECTIONS, LATENCY, Told
 from steersman.cluster.arrays import CPU, MEMORY, PODS
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.node_metrics import LATENCY as FIRST_LATENCY
-from steersman.cluster.node_metrics import METRICS
-from steersman.cluster.objects.latency_limits import NO_LIMITS, LatencyLimits
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.node_metrics import METRICS, NO_LIMITS, LatencyLimits
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.envs.latency.state import NOW

@@ -9,8 +9,7 @@ import pytest
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.orders.live_history import EVERY_POD, LiveHistory
 from steersman.simulation.prediction.moment import moment_of
-from steersman.workloads.lives import EndedPod, Life, Lives
-from steersman.workloads.workload import Recorded, Workload
+from steersman.workloads.workload import EndedPod, Life, Lives, Recorded, Workload
 
 NOW = 10_000.0
 POD = Pod("p", PodClass(Requests(cpu_milli=1)), owner="Job/a")

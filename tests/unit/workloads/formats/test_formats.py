@@ -10,7 +10,7 @@ from tests.support.errors import raises
 
 from steersman.core.errors import InputError, UsageError
 from steersman.workloads.formats.base import WorkloadFormat
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.formats.registry import BUILT_IN, WRITTEN, find_format, format_of, formats
 
 LINES = '''
@@ -110,7 +110,7 @@ def test_unimportable_format_does_not_affect_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_format_round_trips(name: str, tmp_path: Path) -> None:
-    from steersman.workloads.convert import convert
+    from steersman.workloads.formats.registry import convert
     from steersman.workloads.loading import load_workload
 
     workload = embedded("default-small")
@@ -123,7 +123,7 @@ def test_every_format_round_trips(name: str, tmp_path: Path) -> None:
 
 
 def test_a_format_that_is_only_read_says_so(tmp_path: Path) -> None:
-    from steersman.workloads.convert import convert
+    from steersman.workloads.formats.registry import convert
 
     assert {each.name for each in formats() if type(each).write is not WorkloadFormat.write} == set(WRITTEN)
     for name in sorted(set(BUILT_IN) - set(WRITTEN)):

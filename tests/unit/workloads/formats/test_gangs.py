@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.workloads.formats.gangs import shares
+from steersman.workloads.formats.traces import shares
 
 
 def test_shares_are_equal_or_fill_nodes() -> None:

@@ -10,8 +10,8 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import InputError
-from steersman.workloads.convert import convert
 from steersman.workloads.formats.base import LossError
+from steersman.workloads.formats.registry import convert
 from steersman.workloads.loading import load_pods, load_workload
 from steersman.workloads.workload import Workload
 

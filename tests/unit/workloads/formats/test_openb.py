@@ -6,7 +6,7 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.core.errors import InputError, UsageError
-from steersman.workloads.formats.openb.traces import (
+from steersman.workloads.formats.openb import (
     embedded,
     embedded_names,
     parse_nodes,

@@ -25,7 +25,7 @@ from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
 from steersman.workloads.formats.kubernetes.custom_resources import text, value
 from steersman.workloads.formats.kubernetes.expansion import Expanded
 from steersman.workloads.formats.kubernetes.objects import Objects
-from steersman.workloads.formats.kubernetes.resource_table import ResourceRow, resource_table
+from steersman.workloads.formats.kubernetes.unpacking import ResourceRow, resource_table
 from steersman.workloads.formats.yaml_documents import Document
 
 TEMPLATE: Object = {"spec": pod_spec(gpus=1)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from steersman.workloads.generators.go_random import GoRand
+from steersman.workloads.generators.inflation import GoRand
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError
-from steersman.workloads.formats.openb.traces import embedded
+from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.inflation import inflate
 from steersman.workloads.workload import Workload
 

@@ -15,11 +15,10 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.runs.tables import cell_number, cell_whole_number, rows_of
+from steersman.apps.dashboard.runs import FoundRun, cell_number, cell_whole_number, rows_of
 from steersman.core.errors import InputError
 from steersman.core.statistics import Interval
-from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, LATENCY_CRITERIA, TIMED_CRITERIA, Criterion
+from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, LATENCY_CRITERIA, TIMED_CRITERIA
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import report_warnings
 from steersman.evaluation.results import (
@@ -51,7 +50,7 @@ BESIDE = (AS_IT_IS, BOUND)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What runs have in common in a comparison."""
+    """What runs have in common in a comparison: a workload, or `all`, in a protocol."""
 
     workload: str
     protocol: Protocol
@@ -69,17 +68,7 @@ def version_of(run: FoundRun) -> str:
 
 
 class EvaluationFolder:
-    """A folder of `evaluate`, read once.
-
-    Args:
-        run: where it is.
-
-    Attributes:
-        version: `version_of` the files that were read.
-
-    Raises:
-        InputError: its summary is damaged, or another file's.
-    """
+    """A folder of `evaluate`, read once."""
 
     def __init__(self, run: FoundRun) -> None:
         self.run = run
@@ -107,11 +96,7 @@ class EvaluationFolder:
 
     @cached_property
     def runs(self) -> list[RunResult]:
-        """Return the runs, with their metrics, and curves of `inflation`.
-
-        Raises:
-            InputError: a file is damaged, or the files were rewritten since the summary was read.
-        """
+        """Return the runs, with their metrics, and curves of `inflation`."""
         with self.run.wrapped_read_errors():
             policies = [row for row in self.summary if row.policy not in BESIDE]
             given = {row.protocol for row in policies if row.interval_over != SEEDS}
@@ -157,11 +142,6 @@ class EvaluationFolder:
             if (run.workload, run.protocol) == (subject.workload, subject.protocol) and len(run.curve.x) > 1:
                 curves.setdefault(run.policy, []).append(run.curve)
         return curves
-
-
-def criterion_of(metric: str) -> Criterion | None:
-    """Return what is known of a metric beside its name."""
-    return CRITERIA.get(metric)
 
 
 def _summary(run: FoundRun) -> list[SummaryRow]:

@@ -8,30 +8,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from aiohttp import web
 
-from steersman.apps.dashboard.comparison.evaluation import BESIDE, EvaluationFolder, Subject, criterion_of, version_of
-from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.screens import Screen, json_response
+from steersman.apps.dashboard.comparison.evaluation import BESIDE, CRITERIA, EvaluationFolder, Subject, version_of
+from steersman.apps.dashboard.runs import FoundRun
+from steersman.apps.dashboard.server import Screen, json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.curves import curve_stats, grid
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.summary import SummaryRow
-from steersman.simulation.result import Curve
 
 CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmented_percent": "GPU fragmented, % of all GPUs"}
 """Quantities over arrivals that `results.csv` has."""
 KEPT_FOLDERS = 8
 """Folders whose files are kept in memory."""
-
-
-class SubjectRow(msgspec.Struct, frozen=True):
-    """A workload, or `all`, in a protocol."""
-
-    workload: str
-    protocol: str
 
 
 class FolderEntry(msgspec.Struct, kw_only=True):
@@ -43,7 +33,7 @@ class FolderEntry(msgspec.Struct, kw_only=True):
     id: str
     name: str
     version: str = ""
-    subjects: list[SubjectRow] = []
+    subjects: list[Subject] = []
     policies: list[str] = []
     metrics: dict[str, list[str]] = {}
     baseline: str = ""
@@ -132,11 +122,7 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
 
 
 class ComparisonScreen(Screen):
-    """Results in folders of `evaluate`.
-
-    Args:
-        runs: where they are.
-    """
+    """Results in folders of `evaluate`."""
 
     name = "comparison"
     title = "Comparison"
@@ -178,7 +164,7 @@ class ComparisonScreen(Screen):
             problem = f"workload {workload[:80]!r}: no chosen folder has it in protocol {protocol[:40]!r}"
             raise UsageError(" ".join(problems) or problem)
         workloads = dict.fromkeys(each.workload for each in subjects)
-        known = criterion_of(metric)
+        known = CRITERIA.get(metric)
         title = MetricTitle(title=metric.replace("_", " "))
         if known is not None:
             title = MetricTitle(title=known.title, larger_is_better=known.larger_is_better, digits=known.digits)
@@ -247,7 +233,7 @@ def _entry(run: FoundRun, _version: str) -> FolderEntry:
         id=run.id,
         name=run.name,
         version=found.version,
-        subjects=[SubjectRow(each.workload, each.protocol) for each in found.subjects],
+        subjects=list(found.subjects),
         policies=list(found.policies),
         metrics={protocol: list(metrics) for protocol, metrics in found.metrics.items()},
         baseline=found.baseline,
@@ -287,17 +273,15 @@ def _charts(chosen: Sequence[EvaluationFolder], subject: Subject) -> list[CurveC
     x = grid([curve for _, _, curves in found for curve in curves])
     charts = []
     for quantity, title in CURVES.items():
-        curves = [_policy_curve(folder, policy, of_policy, quantity, x) for folder, policy, of_policy in found]
+        curves = [
+            PolicyCurve(
+                folder=folder, policy=policy, mean=list(map(_known, curve_stats(of_policy, quantity, x).mean.tolist()))
+            )
+            for folder, policy, of_policy in found
+        ]
         if any(value is not None for curve in curves for value in curve.mean):
             charts.append(CurveChart(title=title, x=x.tolist(), curves=curves))
     return charts
-
-
-def _policy_curve(
-    folder: str, policy: str, curves: Sequence[Curve], quantity: str, x: npt.NDArray[np.float64]
-) -> PolicyCurve:
-    mean = curve_stats(curves, quantity, x).mean.tolist()
-    return PolicyCurve(folder=folder, policy=policy, mean=[_known(each) for each in mean])
 
 
 def _known(value: float) -> float | None:

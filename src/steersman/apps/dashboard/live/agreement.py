@@ -9,9 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import structlog
 
-from steersman.apps.runtime.live_profile import PodWindow
-from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
-from steersman.apps.service.scoring.time_budget import TimeBudget
+from steersman.apps.runtime.policy_manager import LiveSpreadSelectors, PodWindow
+from steersman.apps.service.scoring.unknown_pods import TimeBudget
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState

@@ -22,8 +22,8 @@ from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH, UNFI
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
-from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.recorded import live_account
+from steersman.workloads.warnings import gpu_warnings
 
 BINDINGS_KEPT = 2000
 """Bindings that latency by node is of."""
@@ -35,15 +35,7 @@ MOST_BARS = 20
 
 @dataclass(frozen=True, slots=True)
 class SeenBinding:
-    """A binding of a pod that was seen waiting.
-
-    Attributes:
-        time: Unix time.
-        pod: namespace and name.
-        node: its node.
-        waited: seconds from when the pod came.
-        rules: rules with an opinion, and whether they agree.
-    """
+    """A binding of a pod that was seen waiting: Unix time, pod, node, seconds waited, and whether rules agree."""
 
     time: float
     pod: str
@@ -54,10 +46,6 @@ class SeenBinding:
 
 class ClusterWatch(Listener):
     """State of a live cluster for the page.
-
-    Args:
-        client: connection to the cluster.
-        clock: Unix time.
 
     Attributes:
         cache: nodes and pods.

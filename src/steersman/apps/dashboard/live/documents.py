@@ -144,15 +144,7 @@ class ChartLine(LiveDocument):
 
 
 class HistoryDocument(LiveDocument):
-    """Charts of a time.
-
-    Attributes:
-        time: of the samples.
-        pods: mean pods on a node, by group.
-        waiting: waiting pods, by reason.
-        series: other series by name.
-        latencies: by node.
-    """
+    """Charts of a time: mean pods on a node by group, waiting pods by reason, other series, latencies by node."""
 
     time: list[float]
     pods: list[ChartLine]

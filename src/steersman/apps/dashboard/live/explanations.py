@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from steersman.apps.dashboard.live.agreement import COMPARED_RULES
-from steersman.apps.runtime.spread_selectors import LiveSpreadSelectors
-from steersman.apps.service.messages.types import Explanation
+from steersman.apps.recorder.live_workload import read_workload
+from steersman.apps.runtime.policy_manager import LiveSpreadSelectors
+from steersman.apps.service.messages import Explanation
 from steersman.apps.service.scoring.explanation import explain_placed
 from steersman.cluster.model import Pod
 from steersman.cluster.state import device_indices
 from steersman.core.errors import UsageError
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
+from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy, renamed
-from steersman.policies.registry import PACKAGED_POLICY, resolve
-from steersman.simulation.run import Simulator
-from steersman.workloads.workload import Workload
+from steersman.policies.registry import PACKAGED_POLICY, in_order, resolve
+from steersman.simulation.prediction.moment import moment_of
+from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
+from steersman.simulation.run import Simulator, decider_on
+from steersman.workloads.workload import RunningPods, Workload
 
 EXPLAINED = (*COMPARED_RULES, PACKAGED_POLICY)
 """Policies that explain."""
+ORDERS = (
+    *("age", "wfp3:easy", "shortest", "smallest", "fcfs", "easy"),
+    *("wfp3", "area", "largest", "unicef", "f1", "fair"),
+)
+"""Orders that a live scheduler can follow."""
 
 
 class LiveExplainer:
-    """Explanations of the cluster as it is, one at a time.
-
-    Args:
-        cache: the cluster.
-    """
+    """Explanations of the cluster as it is, one at a time."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
@@ -34,16 +40,7 @@ class LiveExplainer:
         self._policies: dict[str, tuple[Policy, str, str]] = {}
 
     async def explain(self, key: str, policy: str) -> Explanation:
-        """Return where a policy would place a pod if it still waited, and why.
-
-        Args:
-            key: namespace and name of the pod.
-            policy: one of `EXPLAINED`.
-
-        Raises:
-            UsageError: there is no such pod or policy, or no node.
-            SteersmanError: the policy failed.
-        """
+        """Return where a policy would place a pod if it still waited, and why."""
         if policy not in EXPLAINED:
             raise UsageError(f"policy: {policy!r} explains nothing here; {', '.join(EXPLAINED)} do")
         async with self._lock:
@@ -80,3 +77,28 @@ class LiveExplainer:
 
 def _placed(pod: Pod, node: str, devices: int | None) -> Pod:
     return pod.bound(node, device_indices(devices or 0)) if node else pod
+
+
+class LiveQueue:
+    """Predictions of the cluster's queue, one at a time: each simulates many futures."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._lock = asyncio.Lock()
+
+    async def predict(self, policy: str, order: str) -> QueuePrediction:
+        """Return when all waiting pods start."""
+        if policy not in EXPLAINED:
+            raise UsageError(f"policy: {policy!r} predicts nothing here; {', '.join(EXPLAINED)} do")
+        if order not in ORDERS:
+            raise UsageError(f"order: {order!r} predicts nothing here; {', '.join(ORDERS)} do")
+        async with self._lock:
+            # Read again, since the watch knows nothing of pods that have ended.
+            workload = await read_workload(self._client, "the cluster", RunningPods.FROM_NOW, lives=True)
+            now = time.time()
+
+            def predict() -> QueuePrediction:
+                decides = decider_on(workload, in_order(resolve(policy), order))
+                return predict_queue(moment_of(workload, now), decides)
+
+            return await asyncio.to_thread(predict)

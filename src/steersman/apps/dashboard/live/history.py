@@ -167,11 +167,7 @@ class ClusterHistory:
     def pods(self, since: float, until: float, groups: Mapping[str, str], also: str = "") -> Lines:
         """Return the mean number of pods on a node, by group of nodes, between two times.
 
-        Args:
-            since: Unix time.
-            until: Unix time.
-            groups: name of a node -> its group; nodes that are not there are left out.
-            also: a node with a line of its own, "" for none.
+        Nodes that have no group are left out; the node `also` has a line of its own.
         """
         fine, coarse, times = self._rows(since, until)
         pods = np.vstack((self._coarse.pods[coarse], self._fine.pods[fine])).astype(np.float64)

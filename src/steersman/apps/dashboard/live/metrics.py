@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from steersman.apps.dashboard.live.documents import MetricRow, Metrics, SourceStatus
+from steersman.apps.dashboard.live.documents import MetricRow, SourceStatus
 from steersman.core.errors import UsageError
 from steersman.core.http_failures import reason_of
 from steersman.core.redaction import redact, redact_url
@@ -211,16 +211,7 @@ def metrics_url(flag: str, url: str) -> str:
 
 
 class MetricsSource:
-    """A server that is asked for its metrics again and again.
-
-    Args:
-        name: `scheduler` or `service`.
-        url: of its metrics.
-
-    Attributes:
-        status: whether it answers.
-        rows: what it said last.
-    """
+    """A server that is asked for its metrics again and again."""
 
     def __init__(self, name: str, url: str) -> None:
         self._url = url
@@ -265,8 +256,3 @@ class MetricsSource:
         samples, now = read_samples(text), time.monotonic()
         self.rows = rows_of(self.status.source, self._samples, samples, now - self._asked, time.time())
         self._samples, self._asked = samples, now
-
-
-def metrics_of(sources: Sequence[MetricsSource]) -> Metrics:
-    """Return what all sources say."""
-    return Metrics(sources=[each.status for each in sources], rows=[row for each in sources for row in each.rows])

@@ -101,14 +101,7 @@ class WaitingFeed:
 
 
 class ReadinessFeed:
-    """Handler of node events that keeps which nodes are not ready.
-
-    Args:
-        changed: called with the name of a node whose readiness changed.
-
-    Attributes:
-        not_ready: their names.
-    """
+    """Handler of node events that keeps which nodes are not ready; `changed` is called with the name of one."""
 
     def __init__(self, changed: Callable[[str], None]) -> None:
         self._changed = changed

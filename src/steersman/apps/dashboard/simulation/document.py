@@ -14,8 +14,8 @@ import numpy.typing as npt
 from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
 from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
-from steersman.workloads.gpu_warnings import gpu_warnings
 from steersman.workloads.profile import TypicalPod, typical_pods
+from steersman.workloads.warnings import gpu_warnings
 from steersman.workloads.workload import Workload
 
 OUTCOMES = ("bound", "failed", "waiting", "finished")
@@ -112,13 +112,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
 def replay_of(
     workload: Workload, results: Sequence[RunResult | RecordedRun], profile: Sequence[TypicalPod] | None = None
 ) -> Replay:
-    """Return the document of runs with recorded placements on one workload.
-
-    Args:
-        workload: nodes and pods.
-        results: the runs.
-        profile: the typical pods; None: those of the workload.
-    """
+    """Return the document of runs with recorded placements on one workload."""
     nodes, pods = workload.nodes, workload.pods
     names = pod_names(workload)
     first = results[0]

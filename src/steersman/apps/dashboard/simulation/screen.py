@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import msgspec
 from aiohttp import web
 
-from steersman.apps.dashboard.access import refused
-from steersman.apps.dashboard.screens import Screen, json_response, position_in_query
-from steersman.apps.dashboard.simulation.document import RunColumns, replay_of
-from steersman.apps.dashboard.simulation.explanations import RunExplainer
-from steersman.apps.dashboard.simulation.sources import LoadedRun, RunSource
-from steersman.apps.service.messages.types import Explanation
+from steersman.apps.dashboard.server import Screen, json_response, position_in_query, refused
+from steersman.apps.dashboard.simulation.document import OUTCOMES, RunColumns, replay_of
+from steersman.apps.dashboard.simulation.sources import LoadedRun, RunEntry, RunSource
+from steersman.apps.service.messages import Explanation
+from steersman.apps.service.scoring.explanation import explain_placed
+from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.policies.base import Policy, renamed
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
 
+BOUND, FINISHED = OUTCOMES.index("bound"), OUTCOMES.index("finished")
 KEPT = 1000
 """Explanations of a run that are kept."""
 KEPT_RUNS = 4
@@ -26,27 +31,52 @@ MOST_SHOWN = 2
 CHANGED = "has changed since this page was loaded; reload the page"
 
 
-class RunEntry(msgspec.Struct, kw_only=True):
-    """A run in the list; `problem` says why it cannot be shown, and runs of equal `arrivals` can be compared."""
+def pods_before(workload: Workload, columns: RunColumns, event: int) -> list[Pod]:
+    """Return the pods that run before an event, each bound to its node and devices."""
+    nodes = workload.nodes
+    running: dict[int, list[tuple[int, str]]] = {}
+    for e in range(event):
+        if columns.outcome[e] == BOUND:
+            running.setdefault(columns.pod[e], []).append((columns.node[e], columns.devices[e]))
+        elif columns.outcome[e] == FINISHED:
+            # A pod may run several times at once; the one that was bound first ends first.
+            running[columns.pod[e]].pop(0)
+    result = []
+    for pod, places in running.items():
+        for number, (node, devices) in enumerate(places):
+            original = workload.pods[pod]
+            held = tuple(int(device) for device in devices.split("-")) if devices else ()
+            name = f"{original.name}-{number}" if number else original.name
+            result.append(replace(original, name=name).bound(nodes[node].name, held))
+    return result
 
-    name: str
-    policy: str = ""
-    workload: str = ""
-    protocol: str = ""
-    seed: int = 0
-    arrivals: str = ""
-    problem: str = ""
+
+class RunExplainer:
+    """Explanations of a run's decisions; of a portfolio the deciding member is chosen at the first question."""
+
+    def __init__(self, policy: Policy, workload: Workload, columns: RunColumns) -> None:
+        self._policy, self._workload, self._columns = policy, workload, columns
+        self._member = self._choice = ""
+
+    def explain(self, event: int) -> Explanation:
+        """Return why the policy takes the node that it takes for the pod of an event, and why not others."""
+        columns = self._columns
+        if columns.outcome[event] == FINISHED:
+            raise UsageError(f"event {event} is the end of a pod, and no decision")
+        if self._policy.members:
+            chosen = Simulator(self._workload).member(self._policy)
+            self._member, self._choice = chosen.policy.name, chosen.evidence
+            self._policy = renamed(chosen.policy, self._policy.name)
+        pod = self._workload.pods[columns.pod[event]]
+        others = pods_before(self._workload, columns, event)
+        result = explain_placed(self._policy, self._workload, pod, others)
+        # In a simulation every pod is placed by this policy.
+        result.member, result.choice, result.not_scheduled = self._member, self._choice, ""
+        return result
 
 
 class ShownRun:
-    """A loaded run, and the explanations of its decisions that were asked for.
-
-    Args:
-        source: where it comes from.
-        version: of its files.
-        loaded: its content.
-        columns: its events.
-    """
+    """A loaded run, and the explanations of its decisions that were asked for."""
 
     def __init__(self, source: RunSource, version: str, loaded: LoadedRun, columns: RunColumns) -> None:
         self.source, self.version, self.loaded, self.columns = source, version, loaded, columns
@@ -70,11 +100,7 @@ class ShownRun:
 
 
 class SimulationScreen(Screen):
-    """Runs of policies on workloads, and what the page asks about them.
-
-    Args:
-        sources: the runs.
-    """
+    """Runs of policies on workloads, and what the page asks about them."""
 
     name = "simulation"
     title = "Simulation"
@@ -172,17 +198,9 @@ def _version(source: RunSource) -> str:
 
 def _entry(source: RunSource) -> RunEntry:
     try:
-        label = source.describe()
+        return source.describe()
     except SteersmanError as error:
         return RunEntry(name=source.name, problem=str(error))
-    return RunEntry(
-        name=source.name,
-        policy=label.policy,
-        workload=label.workload,
-        protocol=label.protocol,
-        seed=label.seed,
-        arrivals=label.arrivals,
-    )
 
 
 def _comparable(entries: Sequence[RunEntry], first: int) -> list[int]:

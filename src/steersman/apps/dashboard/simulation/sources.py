@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from steersman.apps.dashboard.runs.folders import FoundRun
-from steersman.apps.dashboard.runs.tables import cell_number, rows_of
+from steersman.apps.dashboard.runs import FoundRun, cell_number, parse_growing, rows_of
 from steersman.apps.dashboard.simulation.document import OUTCOMES, RecordedRun, pod_names
+from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError, SteersmanError
 from steersman.evaluation.replay_file import REPLAY, ReplayFile, decode_replay, policy_fingerprint
 from steersman.evaluation.results import PLACEMENTS, PLACEMENTS_COLUMNS, TIMELINE, timeline_columns
@@ -19,75 +22,57 @@ from steersman.objectives.fragmentation import CAUSES
 from steersman.policies.base import Policy
 from steersman.policies.registry import resolve
 from steersman.simulation.result import Placements, RunResult, Timeline
+from steersman.workloads.experiments import RecordedBinding, clearings, parse_bindings, recorded_class, recorded_nodes
 from steersman.workloads.profile import TypicalPod
 from steersman.workloads.workload import Workload
 
 DEVICES = re.compile(r"[0-9]{1,2}(-[0-9]{1,2})*")
 NOW = "now"
 """Where runs are that were not read from a folder."""
+POLICY = "as recorded"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """A run with all of its events.
-
-    Attributes:
-        workload: nodes and pods.
-        result: the run.
-        profile: the typical pods; None: those of the workload.
-    """
+    """A run with all of its events; without a profile it has that of its workload."""
 
     workload: Workload
     result: RunResult | RecordedRun
     profile: Sequence[TypicalPod] | None = None
 
 
-class RunSource(Protocol):
-    """A run that can be loaded.
+class RunEntry(msgspec.Struct):
+    """A run in the list; `problem` says why it cannot be shown, and runs of equal `arrivals` can be compared."""
 
-    Attributes:
-        name: where it is.
-    """
+    name: str
+    policy: str = ""
+    workload: str = ""
+    protocol: str = ""
+    seed: int = 0
+    arrivals: str = ""
+    problem: str = ""
+
+
+class RunSource(Protocol):
+    """A run that can be loaded."""
 
     name: str
 
     def version(self) -> str:
         """Return a text that changes when the run does. Raises SteersmanError: it cannot be read."""
-        ...
 
-    def describe(self) -> RunLabel:
+    def describe(self) -> RunEntry:
         """Return what a list says of the run. Raises SteersmanError: it cannot be read."""
-        ...
 
     def load(self) -> LoadedRun:
         """Return the run. Raises SteersmanError: it cannot be read."""
-        ...
 
     def open_policy(self) -> Policy:
         """Return the policy. Raises SteersmanError: it cannot be had, and why."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class RunLabel:
-    """What a list says of a run; runs with equal `arrivals` can be compared."""
-
-    policy: str
-    workload: str
-    protocol: str
-    seed: int
-    arrivals: str
 
 
 class SimulatedRun:
-    """A run that was simulated just now.
-
-    Args:
-        workload: nodes and pods.
-        policy: its policy.
-        result: the run, with recorded placements.
-        arrivals: digest of its arrivals, see `ReplayFile.arrivals`.
-    """
+    """A run that was simulated just now."""
 
     def __init__(self, workload: Workload, policy: Policy, result: RunResult, arrivals: str = NOW) -> None:
         self.name = NOW
@@ -97,10 +82,10 @@ class SimulatedRun:
         """Return nothing: the run does not change."""
         return ""
 
-    def describe(self) -> RunLabel:
+    def describe(self) -> RunEntry:
         """Return what a list says of the run."""
         result = self._result
-        return RunLabel(result.policy, result.workload, result.protocol, result.seed, self._arrivals)
+        return RunEntry(self.name, result.policy, result.workload, result.protocol, result.seed, self._arrivals)
 
     def load(self) -> LoadedRun:
         """Return the run."""
@@ -112,11 +97,7 @@ class SimulatedRun:
 
 
 class FolderRun:
-    """A run in a folder of `simulate`.
-
-    Args:
-        run: where it is.
-    """
+    """A run in a folder of `simulate`."""
 
     def __init__(self, run: FoundRun) -> None:
         self.name, self._run = run.name, run
@@ -125,10 +106,10 @@ class FolderRun:
         """Return a text that changes when the run's files do. Raises InputError: one cannot be read."""
         return " ".join(self._run.version(name) for name in (REPLAY, PLACEMENTS, TIMELINE))
 
-    def describe(self) -> RunLabel:
+    def describe(self) -> RunEntry:
         """Return what a list says of the run."""
         content = self._read()
-        return RunLabel(content.policy, content.workload, content.protocol, content.seed, content.arrivals())
+        return RunEntry(self.name, content.policy, content.workload, content.protocol, content.seed, content.arrivals())
 
     def load(self) -> LoadedRun:
         """Return the run."""
@@ -226,3 +207,83 @@ def _timeline(run: FoundRun, timed: bool) -> Timeline:
         nodes_used,
         waiting,
     )
+
+
+class RecordingRun:
+    """A recording of a scheduler, see `RunSource`."""
+
+    def __init__(self, run: FoundRun) -> None:
+        self.name, self._run = run.name, run
+
+    def version(self) -> str:
+        """Return a text that changes with the file. Raises InputError: it cannot be read."""
+        return self._run.version(self._run.table)
+
+    def describe(self) -> RunEntry:
+        """Return what a list says of the run. Raises InputError: it is damaged."""
+        self._rows()
+        return RunEntry(self.name, POLICY, self.name, "recorded", 0, self._run.id)
+
+    def load(self) -> LoadedRun:
+        """Return the run. Raises InputError: it is damaged."""
+        rows = self._rows()
+        nodes, names = recorded_nodes(rows), _deduplicated_names([row.name for row in rows])
+        pods = tuple(Pod(name, recorded_class(row)) for name, row in zip(names, rows, strict=True))
+        placements, cpu = _events(rows, names, nodes)
+        unknown = np.full(len(cpu), np.nan)
+        timeline = Timeline(
+            time=placements.time,
+            arrived_percent=unknown,
+            gpu=unknown,
+            cpu=cpu,
+            memory=unknown,
+            fragmentation=unknown,
+            causes=np.full((len(cpu), len(CAUSES)), np.nan),
+            gpu_balance=unknown,
+            cpu_balance=unknown,
+            nodes_used=unknown,
+            waiting=unknown,
+        )
+        run = RecordedRun(POLICY, "recorded", 0, placements, timeline)
+        return LoadedRun(Workload(self.name, nodes, pods), run, ())
+
+    def open_policy(self) -> Policy:
+        """Raise SteersmanError: the file does not say which policy decided."""
+        raise SteersmanError("a recording does not say which policy decided, so there are no reasons")
+
+    def _rows(self) -> Sequence[RecordedBinding]:
+        with self._run.wrapped_read_errors():
+            return parse_growing(self._run, self._run.table, parse_bindings)
+
+
+def _events(
+    rows: Sequence[RecordedBinding], names: Sequence[str], nodes: Sequence[Node]
+) -> tuple[Placements, npt.NDArray[np.float64]]:
+    """Return bindings and, where the cluster was cleared, ends; and the requested share of all CPU after each."""
+    cells: list[tuple[float, str, str, str]] = []
+    cpu: list[float] = []
+    open_rows: list[int] = []
+    cleared, whole, requested = set(clearings(rows)), sum(node.cpu_milli for node in nodes), 0
+    for i, row in enumerate(rows):
+        if i in cleared:
+            for other in open_rows:
+                requested -= rows[other].cpu_milli
+                cells.append((float(i), names[other], nodes[rows[other].node].name, "finished"))
+                cpu.append(100.0 * requested / whole)
+            open_rows.clear()
+        open_rows.append(i)
+        requested += row.cpu_milli
+        cells.append((float(i), names[i], nodes[row.node].name, "bound"))
+        cpu.append(100.0 * requested / whole)
+    time, pod, node, outcome = (list(column) for column in zip(*cells, strict=True))
+    nothing = [""] * len(cells)
+    return Placements(np.array(time), pod, node, nothing, outcome, nothing), np.array(cpu)
+
+
+def _deduplicated_names(names: Sequence[str]) -> list[str]:
+    seen = Counter[str]()
+    result = []
+    for name in names:
+        seen[name] += 1
+        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return result

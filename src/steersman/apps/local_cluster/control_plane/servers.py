@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib import resources
 from pathlib import Path
 
-from steersman.apps.local_cluster.stages import stages
 from steersman.core.errors import SteersmanError
 
+FILE = "stages.yaml"
 KWOK = "kwok"
 """KWOK's work folder in the folder of a cluster."""
 KWOKCTL = "kwokctl.pid"
@@ -40,21 +42,17 @@ PORTS = (
     "kubeSchedulerPort",
     "kwokControllerPort",
 )
+ENGINES = ("docker", "podman", "nerdctl")
+ANSWER_SECONDS = 10.0
+
+
+def stages() -> str:
+    """Return KWOK's rules: nodes become and stay ready, pods run, those of Jobs complete, deleted ones go."""
+    return (resources.files("steersman.data.kwok") / FILE).read_text(encoding="utf-8")
 
 
 def start(programs: Path, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
-    """Start the servers of a cluster.
-
-    Args:
-        programs: folder of `build.programs`.
-        folder: folder of the cluster.
-        name: name of the cluster.
-        kubeconfig: file to write.
-        port: port of the API server; None: any that is free.
-
-    Raises:
-        SteersmanError: the port is taken, or a server did not start; the message has the end of its log.
-    """
+    """Start the servers of a cluster."""
     work = folder / KWOK
     work.mkdir(parents=True, exist_ok=True)
     configuration = work / "kwok.yaml"  # JSON is YAML
@@ -136,9 +134,6 @@ def stop(folder: Path) -> None:
     """Kill the servers of a cluster, whose data goes with them, and wait until they have ended.
 
     On SIGTERM the API server waits ten seconds and more for its clients and for etcd.
-
-    Raises:
-        SteersmanError: one cannot be stopped.
     """
     until = time.monotonic() + STOP_SECONDS
     while servers := running(folder):
@@ -176,11 +171,7 @@ def _configuration(programs: Path, port: int | None) -> dict[str, object]:
 
 
 def free_ports(wanted: Sequence[int]) -> list[int]:
-    """Return ports that are free, all held at once so that they differ; 0 stands for any.
-
-    Raises:
-        SteersmanError: a given one is taken.
-    """
+    """Return ports that are free, all held at once so that they differ; 0 stands for any."""
     with ExitStack() as held:
         result = []
         for port in wanted:
@@ -222,3 +213,40 @@ def _kill(pid: int) -> None:
         pass
     except PermissionError:
         raise SteersmanError(f"process {pid} is another user's; they must stop it") from None
+
+
+def find_engine() -> str:
+    """Return the first container engine that answers, if kwokctl is installed too; else ""."""
+    if shutil.which("kwokctl") is None:
+        return ""
+    return next((engine for engine in ENGINES if _answers(engine)), "")
+
+
+def start_containers(engine: str, version: str, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
+    """Start the containers of a cluster with a version of Kubernetes. Raises SteersmanError: it failed."""
+    (folder / KWOK).mkdir(parents=True, exist_ok=True)
+    configuration = {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "options": {"kubeVersion": version},
+    }
+    content = json.dumps(configuration, indent=2) + "\n" + stages()  # JSON is YAML
+    (folder / KWOK / "kwok.yaml").write_text(content, encoding="utf-8")
+    command: list[str | Path] = ["kwokctl", "--name", name, "create", "cluster", "--runtime", engine]
+    command += ["--kubeconfig", kubeconfig, "--disable-qps-limits", "--quiet-pull", "--wait", "300s"]
+    if port is not None:
+        command += ["--kube-apiserver-port", str(port)]
+    run_kwokctl(command, folder)
+
+
+def remove_containers(folder: Path, name: str) -> None:
+    """Remove the containers of a cluster. Raises SteersmanError: it failed."""
+    run_kwokctl(["kwokctl", "--name", name, "delete", "cluster"], folder)
+
+
+def _answers(engine: str) -> bool:
+    try:
+        done = subprocess.run([engine, "info"], capture_output=True, timeout=ANSWER_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

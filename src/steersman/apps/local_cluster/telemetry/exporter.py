@@ -7,42 +7,125 @@ It watches nodes and pods and shows, for each node that KWOK simulates, what it 
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from steersman.apps.local_cluster.nodes import KWOK_KEY
 from steersman.apps.local_cluster.nodes import NODES as NODES_PATH
-from steersman.apps.local_cluster.telemetry.exposition import ClusterCollector, NodeCollector, PodInfo
 from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.runtime.tasks import BackgroundTasks, run
 from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.node_metrics import LatencyLimits
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.decoding import decode_node, decode_pod
 from steersman.cluster.objects.fields import FieldError
-from steersman.cluster.objects.latency_limits import LatencyLimits
 from steersman.core.errors import SteersmanError
-from steersman.envs.latency.live import LiveModel, Truth
+from steersman.envs.latency.live import LiveModel, NodeSample, Truth
 from steersman.kubernetes import config
 from steersman.kubernetes.cache.cluster_cache import UNFINISHED
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.workloads.generators.latency_settings import LatencySettings
 
+USERS = "users"
+"""Name of the only users, in the label `user` of latencies."""
+PREFIX = "steersman_simulated_"
+TRUTH_GAUGES = {
+    "empty_nodes": "Nodes without pods.",
+    "used_nodes": "Nodes with pods.",
+    "cpu_use_deviation_percent": "Standard deviation over nodes of the share of CPU used.",
+    "connections_maximum": "Established TCP connections of the node that has most.",
+    "limited_pods": "Bound pods with limits of latency.",
+    "soft_limits_kept": "Bound pods within their soft limit.",
+    "hard_limits_broken": "Bound pods beyond their hard limit.",
+}
+TRUTH_COUNTERS = {
+    "placed": "Pods bound.",
+    "placed_limited": "Pods with limits of latency bound.",
+    "placed_within_soft": "Pods within their soft limit when they were bound.",
+    "placed_beyond_hard": "Pods beyond their hard limit when they were bound.",
+    "placed_beyond_hard_avoidably": "Those of them that another node could have kept within it.",
+}
+"""Metrics of the true state, by field of `Truth`."""
 PODS_PATH = "/api/v1/pods"
 HASH_LABEL = "pod-template-hash"
 """Label of a Deployment's pods; the name of their ReplicaSet ends in its value."""
 
 log = structlog.get_logger("exporter")
+
+
+class PodInfo(NamedTuple):
+    """A bound pod, as kube-state-metrics shows it."""
+
+    namespace: str
+    pod: str
+    node: str
+
+
+class NodeCollector(Collector):
+    """Metrics of one node, from one sample."""
+
+    def __init__(self, sample: NodeSample) -> None:
+        self._sample = sample
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics, see prometheus_client."""
+        sample = self._sample
+        cpu = CounterMetricFamily(
+            "node_cpu_seconds", "Seconds; one CPU stands for all of the node's.", labels=("cpu", "mode")
+        )
+        cpu.add_metric(("0", "idle"), sample.idle_seconds)
+        cpu.add_metric(("0", "user"), sample.used_seconds)
+        yield cpu
+        yield GaugeMetricFamily("node_memory_MemAvailable_bytes", "Memory available.", value=sample.memory_available)
+        yield GaugeMetricFamily("node_memory_MemTotal_bytes", "Memory in all.", value=sample.memory_total)
+        for name, value in (("avail", sample.filesystem_available), ("size", sample.filesystem_size)):
+            family = GaugeMetricFamily(f"node_filesystem_{name}_bytes", "Filesystem.", labels=("device", "mountpoint"))
+            family.add_metric(("simulated", "/"), value)
+            yield family
+        network = CounterMetricFamily("node_network_receive_bytes", "Bytes received.", labels=("device",))
+        network.add_metric(("eth0",), sample.network_received)
+        yield network
+        yield GaugeMetricFamily("node_netstat_Tcp_CurrEstab", "Established connections.", value=sample.connections)
+        if not math.isnan(sample.latency):
+            latency = GaugeMetricFamily(
+                "steersman_probe_latency_milliseconds", "Round trip from this node to users.", labels=("user",)
+            )
+            latency.add_metric((USERS,), sample.latency)
+            yield latency
+
+
+class ClusterCollector(Collector):
+    """Metrics of the cluster: where pods are, and the truth."""
+
+    def __init__(self, pods: Callable[[], Iterable[PodInfo]], truth: Callable[[], Truth]) -> None:
+        self._pods, self._truth = pods, truth
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics, see prometheus_client."""
+        info = GaugeMetricFamily("kube_pod_info", "Where a pod is.", labels=PodInfo._fields)
+        for pod in self._pods():
+            info.add_metric(pod, 1.0)
+        yield info
+        truth = self._truth()
+        for name, text in TRUTH_GAUGES.items():
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=getattr(truth, name))
+        for name, text in TRUTH_COUNTERS.items():
+            yield CounterMetricFamily(f"{PREFIX}{name}", text, value=getattr(truth, name))
 
 
 class ExporterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,15 +146,7 @@ class ExporterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SimulatedExporters:
-    """What is exported: the model, fed by watches.
-
-    Args:
-        model: of what nodes use.
-
-    Attributes:
-        nodes, pods: handlers of the watches.
-        placements: bound pods by namespace and name.
-    """
+    """What is exported: the model, fed by watches."""
 
     def __init__(self, model: LiveModel) -> None:
         self.model = model
@@ -203,11 +278,7 @@ def warm_up() -> None:
 
 
 async def export(options: ExporterConfig) -> None:
-    """Serve the metrics until cancelled.
-
-    Raises:
-        SteersmanError: the port is taken, or nodes and pods may not be watched.
-    """
+    """Serve the metrics until cancelled."""
     # Before it listens: a compilation at the first scrape would exceed its timeout.
     warm_up()
     model = LiveModel(LatencySettings()._replace(**options.settings), options.seed)

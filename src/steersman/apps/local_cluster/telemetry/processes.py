@@ -43,18 +43,13 @@ POLL_SECONDS = 0.1
 STALE_SCRAPES, RATE_SCRAPES = 8, 20
 """As by default: 2 and 5 minutes with a scrape every 15 seconds."""
 LONGEST_REFRESH = 5.0
+NETWORK = "network_received_bytes_per_second"
 SCRAPE_INTERVALS = (1.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryOptions:
-    """Telemetry of a new cluster.
-
-    Attributes:
-        scrape_interval: seconds between two samples of a node.
-        seed: of what nodes and pods use.
-        settings: of the model that differ from `LatencySettings`, by name.
-    """
+    """Telemetry of a new cluster: seconds between samples, the model's seed, and its settings that are not defaults."""
 
     scrape_interval: float = LatencySettings().scrape_interval
     seed: int = 0
@@ -80,11 +75,7 @@ def find_program() -> str:
 
 
 def start(cluster_record: ClusterRecord, options: TelemetryOptions) -> None:
-    """Start the exporters and Prometheus, and write the file for `--telemetry`.
-
-    Raises:
-        SteersmanError: there is no Prometheus, or one of them did not start; the message has the end of its log.
-    """
+    """Start the exporters and Prometheus, and write the file for `--telemetry`."""
     program, folder = find_program(), folder_of(cluster_record.name) / FOLDER
     folder.mkdir(mode=0o700)
     exporters_port, port = servers.free_ports([0, 0])
@@ -151,6 +142,7 @@ def _prometheus_config(port: int, interval: float) -> dict[str, object]:
 
 
 def _telemetry_config(port: int, interval: float) -> dict[str, object]:
+    network, window = DEFAULT_FEATURES[NETWORK], f"[{round(1000 * interval * RATE_SCRAPES)}ms]"
     return {
         "apiVersion": "steersman.dev/v1alpha1",
         "kind": KIND,
@@ -158,19 +150,13 @@ def _telemetry_config(port: int, interval: float) -> dict[str, object]:
         "refreshSeconds": min(interval, LONGEST_REFRESH),
         "maxAgeSeconds": STALE_SCRAPES * interval,
         "cpuWindowSeconds": interval,
-        "features": {"network_received_bytes_per_second": _network_query(interval)},
+        "features": {NETWORK: {"query": network.query.replace("[5m]", window), "sampledAt": network.sampled_at}},
         "assumptions": {
             "serviceMilliseconds": ASSUMED_SERVICE,
             "linkBytesPerSecond": ASSUMED_LINK,
             "podLinkShare": ASSUMED_POD_LINK,
         },
     }
-
-
-def _network_query(interval: float) -> dict[str, str]:
-    default = DEFAULT_FEATURES["network_received_bytes_per_second"]
-    window = f"[{round(1000 * interval * RATE_SCRAPES)}ms]"
-    return {"query": default.query.replace("[5m]", window), "sampledAt": default.sampled_at}
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from steersman.apps.service.messages.types import Explanation, FeatureContribution, RunnerUp, ScoreInputs
+from steersman.apps.service.messages import Explanation, FeatureContribution, RunnerUp, ScoreInputs
 from steersman.apps.service.scoring.node_scorer import InvalidRequestError, NodeScorer, Pods, cluster_of, running_pod
-from steersman.apps.service.scoring.time_budget import TimeBudget
-from steersman.apps.service.scoring.unknown_pods import UnusualPodError
+from steersman.apps.service.scoring.unknown_pods import TimeBudget, UnusualPodError
 from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import OwnerPods
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed
@@ -39,15 +37,7 @@ EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS = 0.03, 1.0
 
 
 class Explainer:
-    """Request handler of explanations.
-
-    Args:
-        policy: returns the name of the policy in use.
-        choice: returns the deciding member of a portfolio, else "", and the comparison that chose it, if any.
-        watched: the watched cluster; None: every request brings one.
-        scorer_for: returns the policy's scorer for another cluster and a pod.
-        check_sent: raises RefusedRequestError where requests may not bring a cluster.
-    """
+    """Request handler of explanations."""
 
     def __init__(
         self,
@@ -62,14 +52,7 @@ class Explainer:
         self._time = TimeBudget(EXPLAIN_SHARE, EXPLAIN_SAVED_SECONDS)
 
     def explain(self, request: ScoreInputs) -> Explanation:
-        """Answer `POST /v1/explain` over all nodes of the cluster.
-
-        Raises:
-            InvalidRequestError: the request makes no sense.
-            RefusedRequestError: it brings a cluster, which is not allowed here.
-            UnusualPodError: explanations used up their share of time.
-            SteersmanError: the policy failed.
-        """
+        """Answer `POST /v1/explain` over all nodes of the cluster."""
         if request.nodes is not None or request.node_set or request.among is not None:
             raise InvalidRequestError("nodes: an explanation is about all nodes; leave it out")
         if self._time.is_spent:
@@ -95,17 +78,7 @@ class Explainer:
 
 
 def explain_pod(policy: Policy, workload: Workload, number: int, telemetry: Telemetry | None = None) -> Explanation:
-    """Explain a policy's choice for a pod of a workload, whose other pods are where they say they run.
-
-    Args:
-        policy: the policy; of a portfolio the member that does best on this cluster, empty, with such pods.
-        workload: the cluster; its pods give the workload profile.
-        number: index of the pod.
-        telemetry: the nodes' metrics; None without telemetry.
-
-    Raises:
-        SteersmanError: the policy failed.
-    """
+    """Explain a policy's choice for a pod of a workload, whose other pods are where they say they run."""
     workload = scheduled_by(workload, policy.selection.kube)
     pod = workload.pods[number]
     others = [each for i, each in enumerate(workload.pods) if i != number]
@@ -129,9 +102,6 @@ def explain_placed(
         others: pods that run on the node that they name, or wait.
         typical: pods that give the workload profile; None: the workload's demand.
         telemetry: the nodes' metrics; None without telemetry.
-
-    Raises:
-        SteersmanError: the policy failed.
     """
     member = choice = ""
     if policy.members:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import repeat
 
@@ -14,8 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.service.scoring.kernels import NOWHERE, pick
-from steersman.apps.service.scoring.ranking import Ranking, version_of
+from steersman.apps.service.scoring.kernels import BEST, NOWHERE, pick, rank
 from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import decoding
@@ -30,6 +30,11 @@ from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import SteersmanError
 from steersman.policies.decision.decider import Decider
 
+HIGHEST = 10
+"""The best score that a scheduler extender may give."""
+NEUTRAL = 50
+"""The score of every node where the policy does not score."""
+Floats = npt.NDArray[np.float64]
 SETS_KEPT = 64
 """Lists of nodes that can be named by their version."""
 LARGEST_SET = 4 << 20
@@ -45,6 +50,48 @@ PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 """Names that need no further validation."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A policy's scores of the requested nodes.
+
+    Attributes:
+        names: [K] names of the nodes.
+        raw: [K] scores, -inf where the pod does not fit.
+        chosen: position of the chosen node; `NOWHERE`: the pod fits on none of them.
+        devices: returns the GPU devices there, as a bit mask.
+    """
+
+    names: Sequence[str]
+    raw: Floats
+    chosen: int
+    devices: Callable[[], int] = int
+
+    def scores(self, best: int = BEST) -> npt.NDArray[np.int64]:
+        """Return integer scores, [K] from 0 to `best` (at most 100), 0 where the pod does not fit.
+
+        The chosen node alone has `best`, so that whoever takes the highest score takes the policy's choice even where
+        rounding, or the policy itself, makes no difference.
+        """
+        result = np.empty(len(self.raw), dtype=np.int64)
+        rank(self.raw, self.chosen, best, result)
+        return result
+
+    def settled(self) -> Ranking:
+        """Return the same ranking with its devices computed, before the state changes."""
+        devices = self.devices() if self.chosen >= 0 else 0
+        return replace(self, devices=lambda: devices)
+
+
+def neutral(count: int, best: int = BEST) -> npt.NDArray[np.int64]:
+    """Return the same score for each of `count` nodes, [K]."""
+    return np.full(count, NEUTRAL * best // BEST)
+
+
+def version_of(names: Sequence[str]) -> str:
+    """Return a short name for a list of nodes; equal lists have equal ones."""
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
+
+
 class InvalidRequestError(SteersmanError):
     """A request makes no sense; the message says why."""
 
@@ -58,14 +105,7 @@ class UnknownNodeSetError(SteersmanError):
 
 
 class NodeSet:
-    """List of nodes in a request; equal lists have equal versions.
-
-    Args:
-        names: names in the order of the request.
-
-    Attributes:
-        names: the same.
-    """
+    """List of nodes in a request; equal lists have equal versions."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
@@ -91,15 +131,7 @@ class NodeSet:
 
 
 class NodeSubset(NodeSet):
-    """Some of the nodes of a list, in its order.
-
-    Args:
-        whole: the list.
-        mask: see `messages.types.ScoreInputs.among`.
-
-    Raises:
-        InvalidRequestError: the mask is not one of that list, or selects no node.
-    """
+    """Some of the nodes of a list, in its order, by a mask as in `messages.ScoreInputs.among`."""
 
     def __init__(self, whole: NodeSet, mask: bytes) -> None:
         self.whole, count = whole, len(whole.names)
@@ -202,9 +234,6 @@ def cluster_of(nodes: Sequence[msgspec.Raw], pods: Sequence[msgspec.Raw]) -> Clu
     """Return the cluster of v1 Nodes and the v1 Pods that run there.
 
     A node's annotation `cluster.objects.free_resources.FREE_KEY` stands for pods that are not sent.
-
-    Raises:
-        InvalidRequestError: they make no cluster.
     """
     decoded, free = [], []
     for i, raw in enumerate(nodes):
@@ -268,11 +297,7 @@ def _check_size(raw: msgspec.Raw, what: str) -> None:
 
 
 class NodeScorer:
-    """Scores of nodes by a decider, with caches of node names.
-
-    Args:
-        decider: the decider of the cluster.
-    """
+    """Scores of nodes by a decider, with caches of node names."""
 
     def __init__(self, decider: Decider) -> None:
         self.decider = decider
@@ -318,9 +343,6 @@ class NodeScorer:
         Args:
             query: the pod.
             nodes: requested nodes; None: all. Unknown nodes fit nothing.
-
-        Raises:
-            SteersmanError: the policy failed.
         """
         decider = self.decider
         scores = decider.scores(query)
@@ -339,10 +361,6 @@ class NodeScorer:
 
     def limited(self, query: PodQuery, nodes: NodeSet) -> tuple[npt.NDArray[np.bool_] | None, str]:
         """Return which nodes a hard limit of latency leaves to a pod, and the outcome of the limit.
-
-        Args:
-            query: the pod.
-            nodes: requested nodes.
 
         Returns:
             [K] the nodes that are left, in the order of the request, None if the limit restricts nothing; and the

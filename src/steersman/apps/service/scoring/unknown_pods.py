@@ -8,15 +8,14 @@ that are not stored are counted for it one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from steersman.apps.service.scoring.node_scorer import NodeScorer
-from steersman.apps.service.scoring.time_budget import TimeBudget
 from steersman.cluster.model import Pod
-from steersman.cluster.owner_pods import NO_OWNER_PODS
-from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.pod_query import NO_OWNER_PODS, PodQuery
 from steersman.cluster.provisional import (
     complexity,
     count_selected,
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from steersman.kubernetes.cache.cached_pod import CachedPod
     from steersman.kubernetes.cache.cluster_cache import ClusterCache
 
+A = TypeVar("A")
+R = TypeVar("R")
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
 takes some milliseconds on thousands of nodes."""
@@ -43,16 +44,61 @@ MOST_REQUIREMENTS = 256
 """Maximum requirements of a class that no pod of the cluster has; each is checked on every node."""
 
 
+class TimeBudget:
+    """CPU seconds of the event loop's thread that may be spent on something: a share of all time, saved up to a limit.
+
+    A request that starts while time is left may take more; the following ones are refused until the debt is paid.
+
+    Args:
+        share: share of elapsed time, 0 to 1.
+        most: seconds that are saved up at most, and at the start.
+        clock: elapsed seconds.
+        cpu: CPU seconds of the thread; a machine that is busy with something else costs nothing.
+    """
+
+    def __init__(
+        self,
+        share: float,
+        most: float,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._share, self._most, self._clock, self._cpu = share, most, clock, cpu
+        self._left, self._as_of = most, clock()
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether no time is left."""
+        now = self._clock()
+        self._left = min(self._most, self._left + self._share * (now - self._as_of))
+        self._as_of = now
+        return self._left <= 0
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """Charge the CPU time of the block."""
+        began = self._cpu()
+        try:
+            yield
+        finally:
+            self._left -= self._cpu() - began
+
+    def charging(self, function: Callable[[A], R]) -> Callable[[A], R]:
+        """Return a function that does the same and charges its CPU time."""
+
+        def charged(argument: A) -> R:
+            with self.charged():
+                return function(argument)
+
+        return charged
+
+
 class UnusualPodError(SteersmanError):
     """A request costs more than there is time for now; the message says why."""
 
 
 class UnknownPods:
-    """Queries about pods that may not be in a watched cluster.
-
-    Args:
-        cache: cache of the cluster.
-    """
+    """Queries about pods that may not be in a watched cluster."""
 
     def __init__(self, cache: ClusterCache) -> None:
         self._cache = cache
@@ -63,16 +109,7 @@ class UnknownPods:
     def query(
         self, node_scorer: NodeScorer, pod: Pod, waiting: CachedPod | None = None
     ) -> Iterator[tuple[NodeScorer, PodQuery]]:
-        """Yield a scorer for a pod and the query about it; both are valid inside the block only.
-
-        Args:
-            node_scorer: scorer of the cluster.
-            pod: any pod.
-            waiting: the pod where it waits in the cluster.
-
-        Raises:
-            UnusualPodError: it is not in the cluster, and scoring it costs more than is left.
-        """
+        """Yield a scorer for a pod and the query about it; both are valid inside the block only."""
         if waiting is not None:
             yield node_scorer, self._query(node_scorer, pod, self._cache.number(waiting))
             return

@@ -5,29 +5,32 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, require
 from steersman.cli.commands.cluster.kwok import app as kwok_app
-from steersman.cli.commands.cluster.nodes import NodeCreationOptions
+from steersman.cli.commands.cluster.nodes import (
+    DEFAULT_NAME,
+    CreateYes,
+    ExistingCluster,
+    Name,
+    NodeCreationOptions,
+    ask,
+    stopped_servers,
+)
 from steersman.cli.commands.cluster.nodes import app as nodes_app
-from steersman.cli.commands.cluster.records import DEFAULT_NAME, CreateYes, ExistingCluster, Name, ask, stopped_servers
 from steersman.cli.options.common import TableOrJson, TableOrJsonOption, need_subcommand, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, say, status_if_slow
+from steersman.cluster.model import Node
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
-
-if TYPE_CHECKING:
-    from steersman.apps.local_cluster.record import ClusterRecord
-    from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
-    from steersman.cluster.model import Node
 
 DEFAULT_COUNT = 10
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-"""The sub-commands of `steersman cluster`."""
 
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
@@ -38,8 +41,6 @@ STATUS_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """The cluster that `cluster up` starts."""
-
     name: Name = DEFAULT_NAME
     count: Annotated[
         int | None, option("Number of equal nodes to create. [default: 10]", min=0), Excludes("nodes_from")
@@ -108,20 +109,19 @@ def up(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster
 
 
 def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster) -> None:
-    """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it.
-
-    Raises:
-        SteersmanError: options contradict each other, or something does not start.
-    """
+    """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it."""
     from steersman.apps.local_cluster import cluster
     from steersman.apps.local_cluster.nodes import label_zones
-    from steersman.apps.local_cluster.record import check_name
     from steersman.apps.local_cluster.telemetry import processes
 
     name = options.name
     # First of all: a name that is in use must not cost the minutes of a build.
     cluster.check_new(check_name(name))
-    measured = _telemetry_options(options)
+    measured = None
+    if options.telemetry:
+        seconds = options.scrape_interval
+        measured = processes.TelemetryOptions() if seconds is None else processes.TelemetryOptions(seconds)
+        processes.find_program()
     other = existing.load()
     new_nodes = _new_nodes(options, nodes, is_existing=other is not None)
     if measured is not None:
@@ -157,8 +157,6 @@ def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
     """
     import os
 
-    from steersman.apps.local_cluster.record import check_name, require
-
     record = require(check_name(name))
     program = _kubectl(record)
     if program is None:
@@ -172,7 +170,6 @@ def _kubectl(record: ClusterRecord) -> str | None:
     import shutil
 
     from steersman.apps.local_cluster.control_plane import build
-    from steersman.apps.local_cluster.record import ClusterBackend
 
     if record.way is ClusterBackend.BINARIES:
         return str(build.programs(lambda *_: None, say, record.minor) / "kubectl")
@@ -185,11 +182,17 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
 
     The exit status is 1 if a part of the control plane is not running.
     """
-    from steersman.apps.local_cluster.record import check_name, command, require
+    from steersman.apps.local_cluster.telemetry import processes
 
     record = require(check_name(name))
     facts = {"name": name, "backend": _backend(record)} | ask(record, _status, STATUS_SECONDS)
-    facts |= {"kubeconfig": record.kubeconfig, **_telemetry_facts(name), "kubectl": _kubectl(record)}
+    measured = processes.has_telemetry(name)
+    facts |= {
+        "kubeconfig": record.kubeconfig,
+        "prometheus": processes.address_of(name) if measured else None,
+        "telemetry": str(processes.file_of(name)) if measured else None,
+        "kubectl": _kubectl(record),
+    }
     if output_format is TableOrJson.JSON:
         print_json(facts)
     else:
@@ -215,7 +218,6 @@ def clean(
     If a Deployment, StatefulSet, Job or another controller would recreate pods, nothing is deleted without --owners.
     """
     from steersman.apps.local_cluster import cleaning
-    from steersman.apps.local_cluster.record import ClusterBackend, check_name, require
 
     record = require(check_name(name))
     if record.way is ClusterBackend.KUBECONFIG and not yes:
@@ -232,7 +234,6 @@ def clean(
 def down(name: Name = DEFAULT_NAME) -> None:
     """Stop the cluster and delete its data; from an existing cluster, remove only the nodes that "up" created."""
     from steersman.apps.local_cluster.cluster import take_down
-    from steersman.apps.local_cluster.record import check_name
 
     with status_if_slow(f"stopping cluster {name!r}"):
         stopped = take_down(check_name(name), say)
@@ -242,7 +243,7 @@ def down(name: Name = DEFAULT_NAME) -> None:
 def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: bool) -> list[Node]:
     """Return the nodes to create, the tainted control-plane node first; by default none in an existing cluster."""
     from steersman.apps.local_cluster import nodes
-    from steersman.apps.local_cluster.node_shapes import parse_groups
+    from steersman.apps.local_cluster.nodes import parse_groups
 
     groups, has_shapes = parse_groups(new.node_shape), "node_shape" in given_options(new)
     if options.nodes_from is not None:
@@ -268,7 +269,7 @@ def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: boo
 
 async def _status(client: Any) -> dict[str, Any]:
     from steersman.apps.local_cluster.occupancy import pods_by_phase, ready_nodes
-    from steersman.apps.runtime.server_version import server_version
+    from steersman.apps.runtime.listing import server_version
 
     await _check_ready(client)
     version = await server_version(client)
@@ -312,35 +313,12 @@ async def _check_ready(client: Any) -> None:
 
 
 def _backend(record: ClusterRecord) -> str:
-    from steersman.apps.local_cluster.record import ClusterBackend
-
     if record.way is ClusterBackend.KUBECONFIG:
         return f"existing cluster (context {record.context!r})"
     if record.way is ClusterBackend.CONTAINERS:
         return f"containers of {record.engine}"
     stopped = stopped_servers(record)
     return "processes of this machine" + (f", of which {stopped} stopped running" if stopped else "")
-
-
-def _telemetry_options(options: UpOptions) -> TelemetryOptions | None:
-    from steersman.apps.local_cluster.telemetry import processes
-
-    if not options.telemetry:
-        return None
-    seconds = options.scrape_interval
-    measured = processes.TelemetryOptions() if seconds is None else processes.TelemetryOptions(seconds)
-    processes.find_program()
-    return measured
-
-
-def _telemetry_facts(name: str) -> dict[str, str | None]:
-    from steersman.apps.local_cluster.telemetry import processes
-
-    has_any = processes.has_telemetry(name)
-    return {
-        "prometheus": processes.address_of(name) if has_any else None,
-        "telemetry": str(processes.file_of(name)) if has_any else None,
-    }
 
 
 def _export(record: ClusterRecord) -> str:

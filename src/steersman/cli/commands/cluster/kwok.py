@@ -13,7 +13,6 @@ from steersman.cli.output.display import Progress, say
 from steersman.core.errors import UsageError
 
 app = typer.Typer(rich_markup_mode="markdown")
-"""The sub-commands of `steersman cluster kwok`."""
 
 
 @app.callback(invoke_without_command=True)

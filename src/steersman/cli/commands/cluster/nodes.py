@@ -1,23 +1,90 @@
-"""`steersman cluster nodes`: list, add and remove the nodes of a local cluster."""
+"""`steersman cluster nodes`: list, add and remove the nodes of a local cluster; the cluster that a command is about."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.commands.cluster.records import DEFAULT_NAME, CreateYes, ExistingCluster, Name, ask, record_of
-from steersman.cli.options.common import Format, FormatOption
-from steersman.cli.options.declaring import RequiresOption, option, with_options
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, folder_of, require
+from steersman.cli.completing import contexts
+from steersman.cli.options.common import Format, FormatOption, path_option
+from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, print_table, say, status_if_slow
-from steersman.core.errors import UsageError
+from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
+    from steersman.kubernetes.config import KubeConfig
     from steersman.workloads.topology import Hierarchy
 
+DEFAULT_NAME = "steersman"
+Name = Annotated[str, option("Name of the cluster; several can run at a time.", metavar="NAME")]
+CreateYes = Annotated[bool, option("Create nodes in a cluster that steersman did not start.", "--yes")]
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingCluster:
+    """A cluster that steersman did not start, if it is one."""
+
+    kubeconfig: Annotated[Path | None, path_option("Use the cluster of this file, in which KWOK runs; start none.")] = (
+        None
+    )
+    context: Annotated[
+        str | None, option("Its context. [default: the file's current one]", metavar="NAME", autocompletion=contexts)
+    ] = None
+
+    def load(self) -> KubeConfig | None:
+        """Return its configuration, None without options. Raises SteersmanError: the file cannot be used."""
+        from steersman.kubernetes.config import load
+
+        return None if self.kubeconfig is None and self.context is None else load(self.kubeconfig, self.context)
+
+
+def record_of(name: str, existing: ExistingCluster) -> ClusterRecord:
+    """Return the record of a cluster: the named one, or that of a kubeconfig, whose nodes the default name marks."""
+    if given_options(existing) and name != DEFAULT_NAME:
+        raise UsageError("--name is a cluster of steersman's, --kubeconfig and --context are others; give one of them")
+    found = existing.load()
+    if found is None:
+        return require(check_name(name))
+    return ClusterRecord(name, ClusterBackend.KUBECONFIG, str(found.source.absolute()), found.context, ready=True)
+
+
+def stopped_servers(record: ClusterRecord) -> str:
+    """Return the processes of the control plane, and of telemetry, that should run on this machine and do not."""
+    from steersman.apps.local_cluster.control_plane import servers
+    from steersman.apps.local_cluster.telemetry import processes
+
+    control_plane = servers.ended(folder_of(record.name)) if record.way is ClusterBackend.BINARIES else []
+    return ", ".join([*control_plane, *processes.ended(record.name)])
+
+
+def ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> Any:
+    """Return the result of `request`, a coroutine function of a client, within a timeout in seconds."""
+    from steersman.apps.local_cluster.cluster import client
+    from steersman.kubernetes.client import UnreachableError
+
+    async def send() -> Any:
+        async with client(record) as api:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await request(api)
+            except TimeoutError:
+                raise UnreachableError(f"{api.config.cluster.server} did not respond within {seconds:g} s") from None
+
+    try:
+        return asyncio.run(send())
+    except UnreachableError as error:
+        is_local = record.way is not ClusterBackend.KUBECONFIG
+        advice = f"; {command('down', record.name)} and then 'up' restart it" if is_local else ""
+        stopped = f" ({stopped} stopped running)" if (stopped := stopped_servers(record)) else ""
+        raise SteersmanError(f"cluster {record.name!r} does not respond{stopped}: {error}{advice}") from None
+
+
 app = typer.Typer(rich_markup_mode="markdown")
-"""The sub-commands of `steersman cluster nodes`."""
 
 DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
 MAX_NODE_WARNINGS = 10
@@ -26,8 +93,6 @@ MAX_NODE_WARNINGS = 10
 
 @dataclass(frozen=True, slots=True)
 class NodeCreationOptions:
-    """The simulated nodes to create."""
-
     node_shape: Annotated[
         list[str],
         option(
@@ -48,7 +113,6 @@ class NodeCreationOptions:
 
     @property
     def hierarchy(self) -> Hierarchy | None:
-        """Return the racks and zones, None without them."""
         from steersman.workloads.topology import Hierarchy
 
         return Hierarchy(self.servers_per_rack, self.racks_per_zone) if self.servers_per_rack else None
@@ -63,7 +127,6 @@ def nodes(context: typer.Context, name: Name = DEFAULT_NAME, output: FormatOptio
     if context.invoked_subcommand is not None:
         return
     from steersman.apps.local_cluster.occupancy import node_rows
-    from steersman.apps.local_cluster.record import check_name, require
     from steersman.cli.output import cluster_tables
 
     record = require(check_name(name))
@@ -101,7 +164,7 @@ def add_nodes(
     **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
     """
     from steersman.apps.local_cluster import nodes as simulated
-    from steersman.apps.local_cluster.node_shapes import parse_groups
+    from steersman.apps.local_cluster.nodes import parse_groups
     from steersman.apps.local_cluster.record import ClusterBackend
 
     groups, record = parse_groups(new.node_shape), record_of(name, existing)

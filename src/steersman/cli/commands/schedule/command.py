@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.completing import policies
-from steersman.cli.fitting import FitGenerations
-from steersman.cli.minors import minor_of_cluster
+from steersman.cli.kube_scheduler import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
     check_new_folder,
@@ -21,28 +19,26 @@ from steersman.cli.options.cluster import (
     say_without_telemetry,
 )
 from steersman.cli.options.common import (
-    POLICIES_HELP,
     LiveOrderOption,
     TableOrJson,
     TelemetryOption,
     UncheckedOption,
     path_option,
+    policy_option,
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
-from steersman.cli.options.orders import check_live_order, split_order
-from steersman.cli.options.policy_server import PolicyServer
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.core.errors import SteersmanError, UsageError
-from steersman.workloads.files import check_writable
+from steersman.core.errors import UsageError
+from steersman.prometheus.configuration import Configuration, read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
-    from steersman.apps.load.target import ClusterTarget
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
-    from steersman.prometheus.configuration import Configuration
 
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
@@ -52,15 +48,8 @@ LEAST_PREDICT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
-    """The policy, and whose pods it places."""
-
     policy: Annotated[
-        str | None,
-        option(
-            f"Policy that places the pods: {POLICIES_HELP} Required unless --learn starts from nothing.",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
+        str | None, policy_option("Policy that places the pods", " Required unless --learn starts from nothing.")
     ] = None
     scheduler_name: Annotated[
         str,
@@ -91,17 +80,6 @@ class ScheduleOptions:
         RequiresOption("shadow"),
     ] = TableOrJson.TABLE
     unchecked: UncheckedOption = False
-    fit: Annotated[
-        Path | None,
-        path_option(
-            "Fit a policy to this cluster's nodes and pods in a separate process, write it to FILE "
-            "(mine.safetensors), and use it if it is shown to be better than every rule and every packaged policy; "
-            "--policy is used until then."
-        ),
-        Excludes("shadow"),
-        Excludes("learn"),
-    ] = None
-    fit_generations: FitGenerations = None
     telemetry: TelemetryOption = None
 
     @property
@@ -112,8 +90,6 @@ class ScheduleOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrderOptions:
-    """Who goes next among the pods that wait."""
-
     order: Annotated[LiveOrderOption, Excludes("shadow")] = None
     run_times: Annotated[
         Path | None,
@@ -136,11 +112,7 @@ class OrderOptions:
     ] = None
 
     def split(self, policy: str, *, shadow: bool) -> tuple[str, str]:
-        """Return a policy without its order, and the order, "" if none is given.
-
-        Raises:
-            UsageError: there are two orders, or one with --shadow.
-        """
+        """Return a policy without its order, and the order, "" if none is given."""
         name, order = split_order(policy, self.order)
         if self.order is None and order and shadow:
             raise UsageError(f"--policy {policy}: --shadow orders no pods; leave out +{order}")
@@ -188,7 +160,6 @@ class BindingOptions:
     ] = None
 
     def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:
-        """Return the settings of the scheduler of that name."""
         from steersman.apps.scheduler.process import SchedulerSettings
         from steersman.apps.scheduler.scheduler import SchedulerOptions
 
@@ -201,22 +172,6 @@ class BindingOptions:
             port=PORT if self.port is None else self.port,
             **further,
         )
-
-
-def check_fit(file: Path) -> None:
-    """Check that --fit overwrites nothing but a policy file. Raises UsageError: its file cannot be used."""
-    from steersman.policies.files.policy_file import SUFFIX, read_policy
-
-    if file.suffix != SUFFIX:
-        raise UsageError(f"--fit {file}: the name of a policy file must end in {SUFFIX}")
-    if file.exists():
-        try:
-            read_policy(file)
-        except SteersmanError:
-            raise UsageError(f"--fit {file}: exists and is not a policy file; name another file") from None
-    elif not file.parent.is_dir():
-        raise UsageError(f"--fit {file}: there is no folder {file.parent}; create it, or name another file")
-    check_writable("--fit", file)
 
 
 @partial(with_options, declared=exploration_parameters)
@@ -274,7 +229,6 @@ def schedule(
     from steersman.orders.live_order import warm_up_order
     from steersman.orders.registry import find_order
     from steersman.policies.registry import is_kube_scheduler, of_minor, resolve
-    from steersman.prometheus.configuration import read_configuration
 
     telemetry = None if options.telemetry is None else read_configuration(options.telemetry)
     resolve(policy)  # before the cluster is asked
@@ -295,11 +249,9 @@ def schedule(
         check_predictable(resolved, policy)
         task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
-    if options.fit is not None:
-        from steersman.cli.commands.schedule.fit import fitting
     if plan is not None and learning.learn is not None:
         from steersman.apps.scheduler.agent_policy import agent_policy
-        from steersman.cli.commands.schedule.learn import agent_process, agent_settings, prepare
+        from steersman.cli.learning import Learning, agent_process, agent_settings, prepare
         from steersman.training.run import POLICY
 
         # Without a link: this only compiles what the scheduler will call.
@@ -317,14 +269,11 @@ def schedule(
     with ExitStack() as stack:
         agent = None
         if plan is not None:
-            agent = stack.enter_context(agent_process(plan, live_run, target.config, telemetry, logs))
-        if options.fit is not None:
-            stack.enter_context(fitting(options.fit, options.fit_generations, target.config, logs))
+            agent = stack.enter_context(agent_process(Learning(plan, live_run, target.config, telemetry, logs)))
         settings = binding.settings(
             options.scheduler,
             policy=policy,
             agent=agent,
-            fitted=options.fit,
             unchecked=options.unchecked,
             telemetry=telemetry,
             order=chosen_order,
@@ -339,8 +288,6 @@ def schedule(
 def _checked_plan(options: ScheduleOptions, learning: LiveLearning, exploration: Mapping[str, Any]) -> LivePlan | None:
     if options.output is not None:
         check_new_folder(options.output)
-    if options.fit is not None:
-        check_fit(options.fit)
     if learning.learn is None:
         check_unused(exploration)
         return None

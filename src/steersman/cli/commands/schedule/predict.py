@@ -32,9 +32,6 @@ class PredictionTask:
     """What is predicted.
 
     Attributes:
-        config: of the cluster.
-        policy: who decides, see `policies.registry.resolve`.
-        order: who goes next.
         run_times: file that keeps what is known of run times; None: the pods that ended and are still listed say it.
     """
 
@@ -60,11 +57,7 @@ def check_predictable(policy: Policy, spec: str) -> None:
 
 
 def predict_starts(task: PredictionTask) -> list[PredictedStart]:
-    """Read the cluster, and return when the pods start that wait, the one that goes next first.
-
-    Raises:
-        SteersmanError: the cluster does not answer, or the policy failed.
-    """
+    """Read the cluster, and return when the pods start that wait, the one that goes next first."""
 
     async def read() -> Workload:
         async with Client(task.config) as client:
@@ -76,7 +69,6 @@ def predict_starts(task: PredictionTask) -> list[PredictedStart]:
 
 
 def starts_of(prediction: QueuePrediction) -> list[PredictedStart]:
-    """Return the predictions of the pods that can start."""
     return [
         PredictedStart(each.pod, each.p10, each.p50, each.p90, prediction.horizon)
         for each in prediction.pods

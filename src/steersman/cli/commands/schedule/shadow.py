@@ -9,21 +9,18 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 import structlog
-from rich import box
-from rich.table import Table
 
-from steersman.apps.load.target import ClusterTarget
+from steersman.apps.load.live_cluster import ClusterTarget
+from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.runtime.policy_reloader import PolicyReloader
 from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary, Shadow
 from steersman.cli.options.cluster import check_new_folder, run_with_client
 from steersman.cli.options.common import TableOrJson
-from steersman.cli.output.display import print_json, print_table, say
+from steersman.cli.output.display import print_json, print_rows, say
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.client import Client
-from steersman.prometheus.collector import TelemetryCollector
+from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import Configuration
-from steersman.prometheus.node_names import addresses_of
 
 DECISIONS, SUMMARY = "decisions.csv", "summary.csv"
 REPORT_SECONDS = 30.0
@@ -51,17 +48,7 @@ def follow(
     unchecked: bool = False,
     output_format: TableOrJson = TableOrJson.TABLE,
 ) -> None:
-    """Follow a scheduler, and print the cluster as it is and as the policy would have made it.
-
-    Args:
-        target: the cluster.
-        policy: name or file of the policy.
-        shadowed: name of the scheduler to follow.
-        output: folder of the result files; None: no files.
-        telemetry: configuration of Prometheus; None without telemetry.
-        unchecked: whether a learned policy is used without a comparison with rules.
-        output_format: of what is printed.
-    """
+    """Follow a scheduler, and print the cluster as it is and as the policy would have made it."""
     with ExitStack() as stack:
         decisions = None
         if output is not None:
@@ -86,7 +73,10 @@ def follow(
     if output_format is TableOrJson.JSON:
         print_json(_record(stats, actual, counterfactual, shadowed, manager.policy.name))
     else:
-        print_table(_table(actual, counterfactual, shadowed, manager.policy.name))
+        numbers = [f"actual, by {shadowed}", f"instead, by {manager.policy.name}"]
+        summaries = actual, counterfactual
+        rows = [(title, *(_number(getattr(each, name)) for each in summaries)) for name, title in TITLES.items()]
+        print_rows(rows, ["Metric"], numbers)
     say(_sentence(stats, shadowed, manager.policy.name) + (f"; wrote {output}" if output else ""))
 
 
@@ -149,16 +139,6 @@ def _record(
         "actual": {"scheduler": scheduler, **asdict(actual)},
         "instead": {"policy": policy, **asdict(counterfactual)},
     }
-
-
-def _table(actual: ClusterSummary, counterfactual: ClusterSummary, scheduler: str, policy: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("Metric")
-    table.add_column(f"actual, by {scheduler}", justify="right")
-    table.add_column(f"instead, by {policy}", justify="right")
-    for name, title in TITLES.items():
-        table.add_row(title, _number(getattr(actual, name)), _number(getattr(counterfactual, name)))
-    return table
 
 
 def _number(value: float) -> str:

@@ -13,7 +13,7 @@ from steersman.cli.options.algorithms import training_parameters
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import given_options, option, with_options
 from steersman.cli.options.file import merge_options
-from steersman.cli.options.resuming import BEGUN, naming_continuation
+from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text

@@ -11,32 +11,29 @@ import typer
 
 from steersman.cli.commands.workload import load, record
 from steersman.cli.completing import formats, workloads
-from steersman.cli.help_levels import HelpLevels
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
-from steersman.cli.options.common import ManyValues, need_subcommand, path_option
+from steersman.cli.options.common import HelpLevels, ManyValues, need_subcommand, path_option
 from steersman.cli.options.declaring import Excludes, option, with_options
-from steersman.cli.options.deployments import FillingOptions, parse_range
+from steersman.cli.options.generated import FillingOptions, parse_range
 from steersman.cli.options.inputs import EMBEDDED_HELP, FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
+from steersman.cluster.model import Node
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
-from steersman.workloads.formats.registry import WRITTEN
+from steersman.workloads.formats.registry import WRITTEN, find_format
+from steersman.workloads.workload import RunningPods, Workload
 
 if TYPE_CHECKING:
-    from steersman.cluster.model import Node
     from steersman.workloads.generators.deployments import DeploymentSettings, Row
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-"""The subcommands of `steersman workload`."""
 app.command(cls=HelpLevels)(load.run)
 for live in (load.replay, record.record, record.snapshot):
     app.command()(live)
 
 
 class RandomDistribution(enum.StrEnum):
-    """Distribution that `random` draws from."""
-
     TRAINING = "training"
     VALIDATION = "validation"
 
@@ -55,8 +52,6 @@ def root(context: typer.Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    """The nodes, the names in the pods, and the files that are written."""
-
     output: Folder
     nodes: Nodes = None
     node_count: Annotated[
@@ -84,10 +79,9 @@ def generate(options: GenerateOptions, filling: FillingOptions) -> None:
 
     **Example**: steersman workload generate --node-count 20 --cpu-load 0.7 --cluster-resets 3 --output busy
     """
-    from steersman.workloads.convert import convert
+    from steersman.workloads.formats.registry import convert
     from steersman.workloads.generators import deployments
     from steersman.workloads.loading import load_nodes
-    from steersman.workloads.workload import Workload
 
     output, csv = options.output, options.csv
     if csv is not None and csv.resolve().is_relative_to(output.resolve()):
@@ -143,7 +137,7 @@ def random(
 
     **Example**: steersman workload random --count 20 --nodes 5-200 --output clusters
     """
-    from steersman.workloads.convert import convert
+    from steersman.workloads.formats.registry import convert
     from steersman.workloads.generators.clusters import Distribution, random_cluster
 
     low, high = parse_range("--nodes", node_range)
@@ -159,8 +153,6 @@ def random(
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """What is converted, and to which format."""
-
     output: Folder
     to: Annotated[
         str,
@@ -203,10 +195,8 @@ def convert(options: ConvertOptions) -> None:
 
     **Example**: steersman workload convert --nodes nodes.csv --pods monday.csv --to yaml --output monday
     """
-    from steersman.workloads.convert import convert as write
-    from steersman.workloads.formats.registry import find_format
+    from steersman.workloads.formats.registry import convert as write
     from steersman.workloads.loading import load_workload
-    from steersman.workloads.workload import RunningPods
 
     find_format(options.to)
     check_new_folder(options.output)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,18 +22,20 @@ from steersman.cli.options.cluster import (
 )
 from steersman.cli.options.common import parse_seeds, path, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
-from steersman.cli.options.deployments import FillingOptions, Interval, Wait
+from steersman.cli.options.generated import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
+from steersman.cluster.model import Pod
+from steersman.cluster.node_metrics import limits_of
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
-    from steersman.apps.load.copies.loop import CopyOptions, CopyStats
+    from steersman.apps.load.copies import CopyOptions, CopyStats
     from steersman.apps.load.driver import FillStats
+    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.load.replay import ReplayStats
-    from steersman.apps.load.target import ClusterTarget
     from steersman.cluster.model import Pod
     from steersman.kubernetes.client import Client
     from steersman.workloads.generators.deployments import Row
@@ -42,8 +45,6 @@ ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-
 
 @dataclass(frozen=True, slots=True)
 class PlaybackOptions:
-    """How a workload is played on a cluster."""
-
     patience: Annotated[float, option("Seconds that a Deployment waits for earlier pods to be bound.", min=0)] = 60.0
     image: Annotated[str, option("Image of the containers; it must have the command sleep.")] = "busybox"
     resume: Annotated[bool, option("Continue a run that was stopped.", "--resume")] = False
@@ -51,7 +52,6 @@ class PlaybackOptions:
     log_file: MessagesFileOption = None
 
     def find(self, cluster: WritableClusterOptions) -> ClusterTarget:
-        """Return the cluster, and begin to log."""
         target = cluster.find()
         log_messages(self.log_file)
         say_warnings()
@@ -60,8 +60,6 @@ class PlaybackOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentCopyOptions:
-    """Copies of Deployments instead of random ones."""
-
     manifest: Annotated[
         Path | None,
         path_option("Create and delete copies of the Deployments of this file instead of random ones."),
@@ -86,8 +84,6 @@ class DeploymentCopyOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunRecordOptions:
-    """The pods of `workload run`, and the file that records them."""
-
     annotation: Annotated[
         list[str] | None,
         option(
@@ -148,7 +144,7 @@ def run(
         check_writable("--output", options.output)
     target.require_consent("create and delete Deployments", yes=cluster.yes)
     if copies.manifest is not None:
-        from steersman.apps.load.copies.loop import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
+        from steersman.apps.load.copies import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
 
         manner = CopyOptions(
             copies=copies.copies or DEFAULT_COPIES,
@@ -170,7 +166,7 @@ def run(
     settings, image = filling.settings, playing.image
     chosen = options.scheduler_name or "steersman"
     fill = FillOptions(chosen, image, filling.interval, filling.wait, playing.patience, annotations)
-    with Progress("playing Deployments") as progress, _Stoppable(progress) as report:
+    with Progress("playing Deployments") as progress, _stoppable(progress) as report:
 
         async def play(client: Client) -> FillStats:
             place = commands.RunTarget(client, options.namespace, say)
@@ -184,8 +180,6 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What is replayed, how fast, and where."""
-
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -239,25 +233,25 @@ def replay(options: ReplayOptions, playing: PlaybackOptions, cluster: WritableCl
     pace, speed, files = ReplaySpeed(options.speed, options.rate), options.speed, options.files
     chosen, image, resume = options.scheduler_name, playing.image, playing.resume
     with status_if_slow("reading the workload"):
-        source = _read(files)
-    with Progress("playing the workload") as progress, _Stoppable(progress) as report:
-        if source.rows:
+        rows, pods = _read(files)
+    with Progress("playing the workload") as progress, _stoppable(progress) as report:
+        if rows:
             manner = FillOptions(
                 chosen or "steersman", image, options.interval / speed, options.wait / speed, playing.patience
             )
 
             async def play_rows(client: Client) -> FillStats:
                 place, file = commands.RunTarget(client, options.namespace or "default", say), str(files[0])
-                return await commands.replay_rows(place, source.rows, manner, file, report, resume=resume)
+                return await commands.replay_rows(place, rows, manner, file, report, resume=resume)
 
             _tell_rows(run_with_client(target, play_rows))
             return
 
         async def play(client: Client) -> ReplayStats:
-            pods = placed(source.pods, chosen, options.namespace)
+            moved = placed(pods, chosen, options.namespace)
             place, create = commands.RunTarget(client, options.namespace or "default"), options.create_namespaces
             return await commands.replay_pods(
-                place, pods, pace, report, image=image, resume=resume, create_namespaces=create
+                place, moved, pace, report, image=image, resume=resume, create_namespaces=create
             )
 
         tally = run_with_client(target, play)
@@ -265,35 +259,27 @@ def replay(options: ReplayOptions, playing: PlaybackOptions, cluster: WritableCl
     say(f"created {tally.created} pods, deleted {tally.deleted}{waiting}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The content of files: Deployments as CSV, or pods."""
-
-    rows: tuple[Row, ...] = ()
-    pods: tuple[Pod, ...] = ()
-
-
-class _Stoppable:
+@contextmanager
+def _stoppable(progress: Progress) -> Iterator[Callable[[int, int], None]]:
     """Forward progress, and print how to continue if the command is stopped after it has begun."""
+    has_begun = False
 
-    def __init__(self, progress: Progress) -> None:
-        self.progress, self.begun = progress, False
+    def report(done: int, total: int) -> None:
+        nonlocal has_begun
+        has_begun = True
+        progress.update(done, total)
 
-    def __enter__(self) -> Callable[[int, int], None]:
-        return self._report
-
-    def _report(self, done: int, total: int) -> None:
-        self.begun = True
-        self.progress.update(done, total)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    try:
+        yield report
+    except KeyboardInterrupt:
         # Before the first progress nothing was created that --resume could continue.
-        if self.begun and kind is not None and issubclass(kind, KeyboardInterrupt):
+        if has_begun:
             say("stopped; the same command with --resume goes on, with --clean it removes what was made")
+        raise
 
 
 def _clean(target: ClusterTarget, yes: bool) -> None:
-    from steersman.apps.load.cleaning import clean
+    from steersman.apps.load.run_state import clean
 
     target.require_consent("delete what 'steersman workload' made", yes=yes)
     with Progress("deleting pods") as progress:
@@ -302,8 +288,7 @@ def _clean(target: ClusterTarget, yes: bool) -> None:
 
 
 def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: RunRecordOptions) -> None:
-    from steersman.apps.load.copies.loop import CopyLoop
-    from steersman.apps.load.copies.manifest import check_names, read_manifest
+    from steersman.apps.load.copies import CopyLoop, check_names, read_manifest
     from steersman.apps.load.driver import RowLog
 
     deployments = read_manifest(manifest)
@@ -328,7 +313,6 @@ def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, pla
 
 
 def _annotations(given: list[str]) -> dict[str, str]:
-    from steersman.cluster.objects.latency_limits import limits_of
 
     result = {}
     for text in given:
@@ -348,14 +332,15 @@ def _tell_rows(tally: FillStats) -> None:
     say(f"made {tally.deployments} Deployments of {tally.pods} pods{late}")
 
 
-def _read(files: list[Path]) -> _Source:
+def _read(files: list[Path]) -> tuple[tuple[Row, ...], tuple[Pod, ...]]:
+    """Return the content of files: Deployments as CSV, or pods."""
     from steersman.workloads.loading import load_pods, open_source
 
     result = [open_source(file).deployment_rows() for file in files]
     if all(rows is not None for rows in result):
-        return _Source(rows=tuple(row for rows in result for row in rows or ()))
+        return tuple(row for rows in result for row in rows or ()), ()
     pods = tuple(pod for file in files for pod in load_pods(file))
     twice = [key for key, count in Counter(f"{pod.namespace}/{pod.name}" for pod in pods).items() if count > 1]
     if twice:
         raise UsageError(f"pod {twice[0]} is in several of these files; names must be unique")
-    return _Source(pods=pods)
+    return (), pods

@@ -12,10 +12,11 @@ from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, Warnings, say, status_if_slow
 from steersman.cli.output.logs import say_warnings
 from steersman.core.errors import UsageError
+from steersman.workloads.files import check_writable
+from steersman.workloads.workload import Workload, workload_name
 
 if TYPE_CHECKING:
     from steersman.kubernetes.client import Client
-    from steersman.workloads.workload import Workload
 
 MAX_RECORDED_BYTES = 4 << 30
 
@@ -53,7 +54,7 @@ def record(
     say_warnings()
 
     from steersman.apps.recorder import recording
-    from steersman.apps.runtime.decoding import read_nodes
+    from steersman.apps.runtime.listing import read_nodes
     from steersman.objectives import registry
     from steersman.policies.features import view as find_view
 
@@ -113,9 +114,7 @@ def snapshot(
     target = cluster.find()
 
     from steersman.apps.recorder import snapshot as taking
-    from steersman.apps.recorder.anonymization import anonymised
-    from steersman.workloads.files import check_writable
-    from steersman.workloads.workload import workload_name
+    from steersman.apps.recorder.snapshot import anonymised
 
     if taking.is_file(output):
         check_writable("--output", output)

@@ -1,4 +1,4 @@
-"""Controllers and their templates of pods, and Services, which select pods as controllers do."""
+"""Controllers and their templates of pods, Services, PodGroups, and what completes or refuses pods."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from steersman.cluster.objects.api.metadata import Condition, LabelSelector, ManifestObject, ObjectMeta
+from steersman.cluster.objects.api.pods import INT32_MAX, PodToleration
 
 MAX_REPLICAS = 10_000_000
 Replicas = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)]
@@ -101,3 +102,114 @@ class Job(Controller, frozen=True):
 
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+GROUPS = (
+    "scheduling.x-k8s.io",
+    "scheduling.sigs.k8s.io",
+    "scheduling.volcano.sh",
+    "scheduling.incubator.k8s.io",
+    "scheduling.run.ai",
+    "scheduling.k8s.io",
+)
+"""API groups: of the coscheduling plugin and its older name, of Volcano and its older name, of KAI, of Kubernetes."""
+Members = Annotated[int, msgspec.Meta(ge=0, le=MAX_REPLICAS)]
+
+
+class GangPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.schedulingPolicy.gang` of a PodGroup of Kubernetes."""
+
+    min_count: Members | None = None
+
+
+class SchedulingPolicy(msgspec.Struct, frozen=True):
+    """`spec.schedulingPolicy` of a PodGroup of Kubernetes."""
+
+    gang: GangPolicy = GangPolicy()
+
+
+class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a PodGroup."""
+
+    min_member: Members | None = None
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: dict[str, Any] | None = None
+
+
+class PodGroup(ManifestObject, frozen=True):
+    """A PodGroup."""
+
+    spec: PodGroupSpec = PodGroupSpec()
+
+
+class PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
+    """A PriorityClass."""
+
+    value: Annotated[int, msgspec.Meta(ge=-INT32_MAX - 1, le=INT32_MAX)] | None = None
+    global_default: bool | None = None
+    preemption_policy: str | None = None
+
+
+class RuntimeOverhead(msgspec.Struct, frozen=True, rename="camel"):
+    """`overhead` of a RuntimeClass."""
+
+    pod_fixed: dict[str, Any] | None = None
+
+
+class RuntimeScheduling(msgspec.Struct, frozen=True, rename="camel"):
+    """`scheduling` of a RuntimeClass."""
+
+    node_selector: dict[str, str] | None = None
+    tolerations: list[PodToleration] | None = None
+
+
+class RuntimeClass(msgspec.Struct, frozen=True):
+    """A RuntimeClass."""
+
+    overhead: RuntimeOverhead = RuntimeOverhead()
+    scheduling: RuntimeScheduling = RuntimeScheduling()
+
+
+class LimitRangeItem(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of a LimitRange's `spec.limits`."""
+
+    type: str | None = None
+    min: dict[str, Any] | None = None
+    max: dict[str, Any] | None = None
+    max_limit_request_ratio: dict[str, Any] | None = None
+    default: dict[str, Any] | None = None
+    default_request: dict[str, Any] | None = None
+
+
+class LimitRangeSpec(msgspec.Struct, frozen=True):
+    """`spec` of a LimitRange."""
+
+    limits: list[LimitRangeItem] | None = None
+
+
+class LimitRange(msgspec.Struct, frozen=True):
+    """A LimitRange."""
+
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class ScaleTarget(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec.scaleTargetRef` of a HorizontalPodAutoscaler."""
+
+    kind: str | None = None
+    name: str | None = None
+    api_version: str | None = None
+
+
+class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a HorizontalPodAutoscaler."""
+
+    min_replicas: Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)] | None = None
+    max_replicas: Annotated[int, msgspec.Meta(ge=1, le=INT32_MAX)] | None = None
+    scale_target_ref: ScaleTarget | None = None
+
+
+class HorizontalPodAutoscaler(msgspec.Struct, frozen=True):
+    """A HorizontalPodAutoscaler."""
+
+    spec: AutoscalerSpec = AutoscalerSpec()

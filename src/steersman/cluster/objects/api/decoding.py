@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import LivePod, PodObject
 from steersman.cluster.objects.fields import FieldError, Object, join, kind_of, not_text
 
@@ -44,11 +44,7 @@ def converted(obj: Object, kind: type[T], path: str = "") -> T:
 
 
 def valid_pod(raw: bytes | msgspec.Raw) -> LivePod:
-    """Return a pod of the API; of an invalid one those fields of `metadata`, `spec` and `status` that are valid.
-
-    Raises:
-        FieldError: it has no valid name.
-    """
+    """Return a pod of the API; of an invalid one those fields of `metadata`, `spec` and `status` that are valid."""
     try:
         return pod_from_json(raw)
     except FieldError:

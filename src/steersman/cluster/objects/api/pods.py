@@ -288,7 +288,6 @@ class PodObject(ManifestObject, frozen=True):
 
     @property
     def scheduler(self) -> str:
-        """Scheduler that places it."""
         return self.spec.scheduler_name or DEFAULT_SCHEDULER
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from steersman.cluster.objects.fields import Object
-from steersman.cluster.objects.partial import list_or_empty, mapping_or_empty
+from steersman.cluster.objects.replicas import list_or_empty, mapping_or_empty
 
 MAX_DEPTH = 20
 """Deepest nesting of templates that is followed: a template may call itself until a condition ends it."""
@@ -21,11 +21,8 @@ Scope = tuple[str, str]
 def workflow_templates(spec: Object, lookup: Callable[[str, str], Object | None]) -> list[Object]:
     """Return `template`, `name` and `count` of each template of a Workflow that runs containers.
 
-    Loops over a parameter count once, and conditions as met.
-
-    Args:
-        spec: of the Workflow, with the templates of the object that it names by `workflowTemplateRef`.
-        lookup: returns the object of a kind and name that steps refer to by `templateRef`.
+    Loops over a parameter count once, and conditions as met. `spec` has the templates of the object that it names by
+    `workflowTemplateRef`; `lookup` returns the object of a kind and name that steps refer to by `templateRef`.
     """
     scopes: dict[Scope, dict[str, Object]] = {("", ""): _named(spec)}
     counts: Counter[tuple[Scope, str]] = Counter()
@@ -62,7 +59,6 @@ def _named(spec: Object) -> dict[str, Object]:
 
 
 def _calls(template: Object) -> Iterator[Object]:
-    """Yield the steps and tasks of a template."""
     pending = [template.get("steps"), mapping_or_empty(template.get("dag")).get("tasks")]
     while pending:
         part = pending.pop(0)
@@ -73,7 +69,6 @@ def _calls(template: Object) -> Iterator[Object]:
 
 
 def _loops(call: Object) -> int:
-    """Return how often a step runs."""
     items, sequence = call.get("withItems"), call.get("withSequence")
     if isinstance(items, list):
         return len(items)

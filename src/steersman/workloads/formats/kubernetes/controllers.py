@@ -6,16 +6,81 @@ input, by the Deployment's selector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from steersman.cluster.constraints.node import holds
-from steersman.cluster.model import Requirement
-from steersman.cluster.objects.api.admission import AutoscalerSpec, ScaleTarget
-from steersman.cluster.objects.api.pods import INT32_MAX
-from steersman.cluster.objects.decoding import OWNER_KEY
+from steersman.cluster.model import Pod, Requirement
+from steersman.cluster.objects.api.controllers import AutoscalerSpec, ScaleTarget
+from steersman.cluster.objects.api.metadata import LabelSelector
+from steersman.cluster.objects.api.pods import INT32_MAX, PodObject
+from steersman.cluster.objects.decoding import OWNER_KEY, PLACEHOLDER_IMAGE, digits
 from steersman.cluster.objects.fields import unix_seconds
-from steersman.workloads.formats.kubernetes.spread_selectors import selector_of
+from steersman.cluster.objects.manifests import Manifest, service_to_object
+from steersman.cluster.objects.selectors import label_selector
 from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, qualified_kind
+from steersman.workloads.workload import SpreadSelectors
+
+BY_LABELS = ("Service", "ReplicationController")
+BY_REQUIREMENTS = ("Deployment", "ReplicaSet", "StatefulSet")
+"""kube-scheduler looks at ReplicaSets and StatefulSets; a Deployment's ReplicaSet selects what the Deployment does."""
+
+
+def selector_of(obj: KubernetesObject) -> tuple[Requirement, ...]:
+    """Return what a Service or controller requires of the labels of its pods; empty: it selects none."""
+    stated = obj.typed.spec.selector
+    selector = LabelSelector(match_labels=stated) if obj.kind in BY_LABELS else stated
+    return label_selector(selector or LabelSelector(), "spec.selector")
+
+
+def services_of(selectors: Iterable[tuple[str, tuple[Requirement, ...]]]) -> SpreadSelectors:
+    """Return the (namespace, requirements) pairs in order, each once and without empty ones."""
+    simple, others = {}, {}
+    for namespace, requirements in selectors:
+        if all(each.operator == "In" and len(each.values) == 1 for each in requirements):
+            simple[namespace, tuple((each.key, each.values[0]) for each in requirements)] = bool(requirements)
+        else:
+            others[namespace, requirements] = True
+    return SpreadSelectors(tuple(each for each, some in simple.items() if some), tuple(others))
+
+
+def services_to_objects(services: SpreadSelectors) -> Iterator[Manifest]:
+    """Yield v1 Services, and ReplicaSets of no pods for selectors with expressions, which a Service cannot have."""
+    for i, (namespace, labels) in enumerate(services.selectors, start=1):
+        yield service_to_object(f"service-{i:04}", namespace, labels)
+    for i, (namespace, requirements) in enumerate(services.expressions, start=1):
+        yield _replica_set(f"selector-{i:04}", namespace, requirements)
+
+
+def _replica_set(name: str, namespace: str, requirements: tuple[Requirement, ...]) -> Manifest:
+    expressions = [
+        {"key": each.key, "operator": each.operator, **({"values": list(each.values)} if each.values else {})}
+        for each in requirements
+    ]
+    template = {
+        "metadata": {"labels": _example(requirements)},
+        "spec": {"containers": [{"name": "none", "image": PLACEHOLDER_IMAGE}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": 0, "selector": {"matchExpressions": expressions}, "template": template},
+    }
+
+
+def _example(requirements: tuple[Requirement, ...]) -> dict[str, str]:
+    """Return labels that satisfy the requirements, if any do."""
+    allowed: dict[str, set[str]] = {}
+    excluded: dict[str, set[str]] = {}
+    for each in requirements:
+        if each.operator == "In":
+            allowed[each.key] = allowed.get(each.key, set(each.values)) & set(each.values)
+        elif each.operator == "NotIn":
+            excluded.setdefault(each.key, set()).update(each.values)
+    keys = [each.key for each in requirements if each.operator in ("In", "Exists")]
+    return {key: min(allowed.get(key, {"any"}) - excluded.get(key, set()), default="") for key in keys}
+
 
 CONTROLLERS = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "DaemonSet")
 
@@ -24,7 +89,6 @@ Key = tuple[str, str, str]
 
 
 def key_of(obj: KubernetesObject) -> Key:
-    """Return the key of an object."""
     return obj.kind, obj.namespace, obj.name
 
 
@@ -53,11 +117,7 @@ def is_created(obj: KubernetesObject) -> bool:
 
 
 def created(obj: KubernetesObject) -> float | None:
-    """Return when an object was created in Unix seconds, or None if it does not say.
-
-    Raises:
-        InputError: `metadata.creationTimestamp` is not a time.
-    """
+    """Return when an object was created in Unix seconds, or None if it does not say."""
     stamp = obj.typed.metadata.creation_timestamp
     seconds = unix_seconds(stamp)
     if seconds is None and stamp is not None:
@@ -81,11 +141,7 @@ def scaled(obj: KubernetesObject) -> tuple[Key, tuple[int, int]]:
 
 
 class Controllers:
-    """The controllers of an input.
-
-    Args:
-        objects: all objects of the input.
-    """
+    """The controllers of an input."""
 
     def __init__(self, objects: Iterable[KubernetesObject]) -> None:
         every = [obj for obj in objects if obj.kind in (*CONTROLLERS, "CronJob") or obj.kind not in KINDS]
@@ -134,3 +190,50 @@ class Controllers:
 def _selects(selector: tuple[Requirement, ...], labels: Mapping[str, str], named: bool) -> bool:
     """Return whether a Deployment's selector matches labels; one without a selector is matched by its name alone."""
     return all(holds(requirement, labels) for requirement in selector) if selector else named
+
+
+KIND = "PodGroup"
+NAMED_BY = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name")
+"""Annotations of pods with the name of their PodGroup: Volcano's, and KAI's."""
+KUEUE_GROUP, KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+"""Label of pods that Kueue admits together, and annotation with their number."""
+
+KOORDINATOR_GANG, KOORDINATOR_MINIMUM = (
+    "gang.scheduling.koordinator.sh/name",
+    "gang.scheduling.koordinator.sh/min-available",
+)
+"""Annotations of pods with the name of their gang in Koordinator, and how many must start together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroups:
+    """The PodGroups of an input: by namespace and name how many of its pods must start together."""
+
+    minimum: Mapping[tuple[str, str], int]
+
+    @classmethod
+    def of(cls, objects: Iterable[KubernetesObject]) -> PodGroups:
+        """Return the PodGroups, all of which are valid. One that states no number lets its pods start one by one."""
+        specs = (((obj.namespace, obj.name), obj.typed.spec) for obj in objects)
+        return cls({key: spec.min_member or spec.scheduling_policy.gang.min_count or 1 for key, spec in specs})
+
+    def has_group_of(self, stated: PodObject, namespace: str) -> bool:
+        """Return whether the input has the PodGroup that `spec.schedulingGroup` of a pod names."""
+        return (namespace, _group_name(stated)) in self.minimum
+
+    def joined(self, pod: Pod, stated: PodObject) -> Pod:
+        """Return a pod as a member of its PodGroup, if that is in the input, or of its group."""
+        notes = stated.metadata.annotations or {}
+        if not pod.gang and isinstance(gang := notes.get(KOORDINATOR_GANG), str):
+            return replace(pod, gang=gang, gang_minimum=digits(notes.get(KOORDINATOR_MINIMUM)))
+        if not pod.gang and (group := pod.labels.get(KUEUE_GROUP)):
+            return replace(pod, gang=group, gang_minimum=digits(notes.get(KUEUE_TOTAL)))
+        names = (pod.gang, _group_name(stated), *(notes.get(key) for key in NAMED_BY))
+        groups = (name for name in names if isinstance(name, str) and (pod.namespace, name) in self.minimum)
+        name = next(groups, None)
+        return pod if name is None else replace(pod, gang=name, gang_minimum=self.minimum[pod.namespace, name])
+
+
+def _group_name(stated: PodObject) -> str:
+    group = stated.spec.scheduling_group
+    return (group.pod_group_name if group is not None else None) or ""

@@ -9,20 +9,23 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from steersman.cluster.model import Node, Pod
+from steersman.cluster.constraints.node import holds
+from steersman.cluster.model import Node, Pod, PodSelector
+from steersman.cluster.objects import gpu_shares
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_pod
 from steersman.cluster.objects.fields import FieldError
-from steersman.cluster.objects.gpu_shares import GpuSharing, is_reservation, sharing_of
-from steersman.cluster.objects.partial import partial_pod
+from steersman.cluster.objects.replicas import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes.admission import Admission, named_by
+from steersman.workloads.formats.kubernetes.claims import PodClaims, PodVolumes
 from steersman.workloads.formats.kubernetes.controllers import (
     CONTROLLERS,
     Controllers,
     Key,
+    PodGroups,
     controller_of,
     created,
     is_created,
@@ -30,8 +33,6 @@ from steersman.workloads.formats.kubernetes.controllers import (
     key_of,
 )
 from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, Part
-from steersman.workloads.formats.kubernetes.devices import PodClaims
-from steersman.workloads.formats.kubernetes.pod_groups import PodGroups
 from steersman.workloads.formats.kubernetes.replicas import (
     Maker,
     Members,
@@ -40,11 +41,71 @@ from steersman.workloads.formats.kubernetes.replicas import (
     numbered_pods,
     replica_name,
 )
-from steersman.workloads.formats.kubernetes.resource_table import resource_table
-from steersman.workloads.formats.kubernetes.selectors import unmatched_selectors
-from steersman.workloads.formats.kubernetes.shared_gpus import sharing_warnings
-from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject
-from steersman.workloads.formats.kubernetes.volumes import PodVolumes
+from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, resource_table
+
+
+def unmatched_selectors(pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield a warning for each selector of required terms that selects none of the pods."""
+    users: dict[tuple[str, PodSelector], list[Pod]] = {}
+    for pod in {id(pod.pod_class): pod for pod in pods}.values():
+        of = pod.constraints
+        for what, terms in (
+            ("pod affinity", of.affinity),
+            ("pod anti-affinity", of.anti_affinity),
+            ("topology spread (DoNotSchedule)", tuple(each for each in of.spread if each.hard)),
+        ):
+            for term in terms:
+                users.setdefault((what, term.selector), []).append(pod)
+    examples = {(pod.namespace, *pod.labels.items()): pod for pod in pods if users}.values()
+    for (what, selector), using in users.items():
+        # Most pods are selected by their own terms, which is soon found out.
+        if not any(_selects(selector, pod) for some in (using, examples) for pod in some):
+            stated = ((each.key, each.operator, " or ".join(each.values)) for each in selector.requirements or ())
+            selected = ", ".join(" ".join(filter(None, each)) for each in stated) or "no labels"
+            more = f" and {len(using) - 1} more" if len(using) > 1 else ""
+            yield f"required {what} of {using[0].name}{more} selects no pod of the input: {selected}"
+
+
+def _selects(selector: PodSelector, pod: Pod) -> bool:
+    if selector.requirements is None or not all(holds(each, pod.labels) for each in selector.requirements):
+        return False
+    return selector.namespaces is None or pod.namespace in selector.namespaces or selector.excludes_namespaces
+
+
+def sharing_warnings(objects: Sequence[KubernetesObject], sharing: gpu_shares.GpuSharing) -> Iterator[str]:
+    """Yield what is assumed of GPUs that the pods of an input share."""
+    reservations = sum(each.kind == "Pod" and gpu_shares.is_reservation(each.typed.metadata) for each in objects)
+    if reservations:
+        yield (
+            f"pods with which KAI reserves shared GPUs are left out ({reservations}): the pods that share these GPUs "
+            "count"
+        )
+    for each in objects:
+        if each.kind in CONTROLLERS and (
+            key := gpu_shares.misplaced_annotation(each.typed.metadata, each.pod.metadata)
+        ):
+            yield (
+                f"{each.kind} {each.name} has the annotation {key}, which its pods do not get: it belongs into "
+                "spec.template.metadata"
+            )
+    pods = [each.pod for each in objects if each.kind in ("Pod", *CONTROLLERS)]
+    unequal = sum(gpu_shares.has_unequal_shares(each.spec, sharing) for each in pods)
+    if unequal:
+        yield f"containers of a pod have unequal shares of GPUs: the largest counts for each ({unequal} of them)"
+    if len(sharing.memory_mib) == 1 or not any(map(gpu_shares.requests_memory, pods)):
+        return
+    if sharing.memory_mib:
+        sizes = " and ".join(map(str, sharing.memory_mib))
+        yield (
+            f"pods request memory of GPUs, and GPUs have {sizes} MiB: a request counts as a share of the smallest that "
+            "has as much"
+        )
+    else:
+        yield (
+            "pods request memory of GPUs, and no node says how much its GPUs have: such pods count as if they "
+            f"requested whole ones; the label {gpu_shares.MEMORY_LABEL} says it"
+        )
+
 
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of a mirror pod: a static pod that its kubelet runs."""
@@ -114,7 +175,7 @@ class Expansion:
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
     _stored: set[str] = field(init=False)
-    _sharing: GpuSharing = field(init=False)
+    _sharing: gpu_shares.GpuSharing = field(init=False)
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
@@ -126,14 +187,13 @@ class Expansion:
     _numbers: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        """Index the objects."""
         self._controllers = Controllers(self.objects)
         self._there = {key_of(obj): obj for obj in self.objects}
         has_custom = any(obj.kind not in KINDS for obj in self.objects)
         made = [obj for obj in self.objects if has_custom and (obj.kind in MADE or obj.kind not in KINDS)]
         self._owning = {controller_of(obj) for obj in made} - {None}
         self._stored = {obj.namespace for obj in self.objects if obj.kind == "Pod" and is_created(obj)}
-        self._sharing = sharing_of(self.nodes)
+        self._sharing = gpu_shares.sharing_of(self.nodes)
 
     def expand(self) -> Expanded:
         """Return the Pods that have not finished and those that controllers want and do not have.
@@ -172,7 +232,7 @@ class Expansion:
     def _read_pods(self) -> None:
         """Decode the Pods that have not finished and find their controllers."""
         for i, obj in enumerate(self.objects):
-            if obj.kind != "Pod" or is_reservation(obj.pod.metadata):
+            if obj.kind != "Pod" or gpu_shares.is_reservation(obj.pod.metadata):
                 continue
             above = self._controllers.owners(obj)
             maker = self._controllers.maker(above)

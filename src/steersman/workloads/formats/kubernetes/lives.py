@@ -22,23 +22,14 @@ from steersman.workloads.formats.kubernetes.controllers import Key, completion, 
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.kubernetes.replicas import replica_name
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
-from steersman.workloads.lives import EndedPod, Life, Lives
+from steersman.workloads.workload import EndedPod, Life, Lives
 
 MAX_OF_JOB = 1_000
 """Pods of a complete Job that are told apart; the rest ran as long."""
 PAST = frozenset(
     (
-        "lastHeartbeatTime",
-        "lastTransitionTime",
-        "lastProbeTime",
-        "lastUpdateTime",
-        "startTime",
-        "startedAt",
-        "finishedAt",
-        "completionTime",
-        "lastScheduleTime",
-        "lastSuccessfulTime",
-        "lastScaleTime",
+        *("lastHeartbeatTime", "lastTransitionTime", "lastProbeTime", "lastUpdateTime", "startTime", "startedAt"),
+        *("finishedAt", "completionTime", "lastScheduleTime", "lastSuccessfulTime", "lastScaleTime"),
     )
 )
 """Fields in the status of objects that tell of the past."""
@@ -149,7 +140,6 @@ def _past_times(obj: KubernetesObject) -> Iterator[float]:
 
 
 def _stamps(value: object) -> Iterator[object]:
-    """Yield the values of the fields `PAST` in a status."""
     if isinstance(value, list):
         for part in value:
             yield from _stamps(part)

@@ -6,48 +6,72 @@ wants and that the input does not hold; those that it holds are counted once (se
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api_fields import field_use, kubernetes_table
 from steersman.cluster.objects.decoding import COMPARISONS, decode_node
-from steersman.cluster.objects.fields import FieldError, Object, required
+from steersman.cluster.objects.fields import FieldError, Object, field_use, join, kubernetes_table, required
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.cluster.objects.replicas import mapping_or_empty
 from steersman.core.counting import first_names
 from steersman.core.errors import InputError
-from steersman.workloads.formats.base import FormatContent
-from steersman.workloads.formats.kubernetes import admission, devices, pod_groups, volumes
-from steersman.workloads.formats.kubernetes.controllers import (
-    CONTROLLERS,
-    Key,
-    completion,
-    controller_of,
-    created,
-    is_created,
-    key_of,
-    scaled,
-)
+from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
+from steersman.workloads.formats.kubernetes import admission, claims, controllers
+from steersman.workloads.formats.kubernetes.admission import limits_of, quantities
 from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, is_described
 from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
-from steersman.workloads.formats.kubernetes.limit_ranges import limits_of, quantities
-from steersman.workloads.formats.kubernetes.names import check_names
-from steersman.workloads.formats.kubernetes.resource_table import resource_table
-from steersman.workloads.formats.kubernetes.spread_selectors import (
-    BY_LABELS,
-    BY_REQUIREMENTS,
-    selector_of,
-    services_of,
-    services_to_objects,
-)
-from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, unpack
-from steersman.workloads.formats.yaml_documents import Document, write_documents
+from steersman.workloads.formats.kubernetes.unpacking import KINDS, KubernetesObject, resource_table, unpack
+from steersman.workloads.formats.tables import read_text
+from steersman.workloads.formats.yaml_documents import Document, read_documents, write_documents
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-REFERABLE = (*admission.KINDS, *devices.KINDS, *volumes.KINDS, pod_groups.KIND, "HorizontalPodAutoscaler", "Namespace")
+# Names and labels that kube-apiserver refuses.
+# Source: Kubernetes 1.37, apimachinery/pkg/util/validation (IsDNS1123Subdomain, IsDNS1123Label, IsValidLabelValue).
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL = (_LABEL, 63, "lower-case letters, digits and hyphens")
+_SUBDOMAIN = (rf"{_LABEL}(\.{_LABEL})*", 253, "lower-case letters, digits, '-' and '.'")
+_WORD = ("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", 63, "letters, digits, '-', '_' and '.'")
+
+
+def check_names(obj: KubernetesObject) -> None:
+    """Check name, namespace and labels of an object, and labels of its pod template. Raises FieldError."""
+    _check_name(obj.name, _DNS_LABEL if obj.kind in ("Namespace", "Service") else _SUBDOMAIN, "metadata.name")
+    _check_name(obj.metadata.get("namespace"), _DNS_LABEL, "metadata.namespace")
+    template = mapping_or_empty(mapping_or_empty(obj.content.get("spec")).get("template"))
+    for metadata, path in (
+        (obj.metadata, "metadata"),
+        (mapping_or_empty(template.get("metadata")), "spec.template.metadata"),
+    ):
+        for key, value in mapping_or_empty(metadata.get("labels")).items():
+            prefix, _, word = str(key).rpartition("/")
+            _check_name(word, _WORD, f"{path}.labels")
+            _check_name(prefix, _SUBDOMAIN, f"{path}.labels")
+            _check_name(value, _WORD, join(f"{path}.labels", str(key)))
+
+
+def _check_name(text: object, rule: tuple[str, int, str], field: str) -> None:
+    pattern, most, letters = rule
+    if isinstance(text, str) and text and (len(text) > most or not re.fullmatch(pattern, text, re.ASCII)):
+        shown = text if len(text) < 80 else f"{text[:60]}..."
+        expected = f"expected at most {most} {letters}, with a letter or digit at both ends"
+        raise FieldError(field, f"{shown!r} is refused by Kubernetes; {expected}")
+
+
+REFERABLE = (
+    *admission.KINDS,
+    *claims.DEVICE_KINDS,
+    *claims.VOLUME_KINDS,
+    controllers.KIND,
+    "HorizontalPodAutoscaler",
+    "Namespace",
+)
 """Kinds of objects of another input that pods and controllers may refer to."""
 CLAIM_PATH, GROUP_PATH = "spec.volumes[].persistentVolumeClaim", "spec.schedulingGroup"
 HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
@@ -82,10 +106,10 @@ class Objects(FormatContent):
         self.empty: list[str] = []
         self.invalid_nodes: list[str] = []
         self._nodes: list[Node] = []
-        self._names: dict[Key, KubernetesObject] = {}
-        self._generated: Counter[Key] = Counter()
-        self._claims, self._volumes = devices.PodClaims(()), volumes.PodVolumes((), ())
-        self._groups = pod_groups.PodGroups({})
+        self._names: dict[controllers.Key, KubernetesObject] = {}
+        self._generated: Counter[controllers.Key] = Counter()
+        self._claims, self._volumes = claims.PodClaims(()), claims.PodVolumes((), ())
+        self._groups = controllers.PodGroups({})
         every = [each for document in documents for each in unpack(document)]
         self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
@@ -130,48 +154,40 @@ class Objects(FormatContent):
         return replace(obj, content={**obj.content, "metadata": metadata})
 
     def of_kind(self, *kinds: str) -> Iterator[KubernetesObject]:
-        """Yield the objects of these kinds, in order."""
         return (o for o in self.objects if o.kind in kinds)
 
     @classmethod
     def checked(cls, objects: Iterable[KubernetesObject]) -> Objects:
-        """Return objects that were read before."""
         result = cls(())
         result.objects += objects
         return result
 
     def has_nodes(self) -> bool:
-        """Return whether there is a Node."""
         return any(True for _ in self.of_kind("Node"))
 
     def has_pods(self) -> bool:
-        """Return whether there is a Pod or a controller of pods."""
-        return any(obj.kind in ("Pod", *CONTROLLERS) or obj.kind not in KINDS for obj in self.objects)
+        return any(obj.kind in ("Pod", *controllers.CONTROLLERS) or obj.kind not in KINDS for obj in self.objects)
 
     def has_ended(self) -> bool:
         """Return whether a Pod has finished or a Job is complete."""
         return any(
-            obj.pod.finished if obj.kind == "Pod" else completion(obj) is not None for obj in self.of_kind("Pod", "Job")
+            obj.pod.finished if obj.kind == "Pod" else controllers.completion(obj) is not None
+            for obj in self.of_kind("Pod", "Job")
         )
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return the Nodes, in order."""
         return tuple(self._nodes)
 
     def is_empty(self) -> bool:
-        """Return whether there is no object at all."""
         return not (self.objects or self.ignored or self.opaque or self.empty or self._problems)
 
     def problems(self) -> tuple[InputError, ...]:
-        """Return the errors of objects that are left out, see `FormatContent`."""
         return tuple(self._problems)
 
     def refer_to(self, other: FormatContent) -> None:
-        """Let pods refer to objects of another source, see `FormatContent`."""
         self._others += [other] if isinstance(other, Objects) else []
 
     def pods(self, nodes: Sequence[Node]) -> tuple[Sequence[Pod], Expanded]:
-        """Return the pods of `expanded`, see `FormatContent`."""
         expanded = self.expanded(nodes)
         return expanded.pods, expanded
 
@@ -180,16 +196,18 @@ class Objects(FormatContent):
         every = (self, *self._others)
         read_by_admission = (obj for each in every for obj in each.of_kind(*admission.KINDS))
         autoscalers = (obj for each in every for obj in each.of_kind("HorizontalPodAutoscaler"))
-        self._claims = devices.PodClaims(obj for each in every for obj in each.of_kind("Pod", *devices.KINDS))
-        self._volumes = volumes.PodVolumes((obj for each in every for obj in each.of_kind(*volumes.KINDS)), nodes)
-        self._groups = pod_groups.PodGroups.of(obj for each in reversed(every) for obj in each.of_kind(pod_groups.KIND))
+        self._claims = claims.PodClaims(obj for each in every for obj in each.of_kind("Pod", *claims.DEVICE_KINDS))
+        self._volumes = claims.PodVolumes((obj for each in every for obj in each.of_kind(*claims.VOLUME_KINDS)), nodes)
+        self._groups = controllers.PodGroups.of(
+            obj for each in reversed(every) for obj in each.of_kind(controllers.KIND)
+        )
         namespaces = {name: labels for each in reversed(every) for name, labels in each._namespaces().items()}
         return Expansion(
             self.objects,
             nodes,
             admission.Admission.of(read_by_admission, nodes),
             namespaces or None,
-            dict(map(scaled, autoscalers)),
+            dict(map(controllers.scaled, autoscalers)),
             self.resources,
             self._groups,
             self._claims,
@@ -197,12 +215,11 @@ class Objects(FormatContent):
         ).expand()
 
     def services(self) -> SpreadSelectors:
-        """Return the label selectors of Services and of the controllers that kube-scheduler spreads by."""
-        creators = set(map(controller_of, self.of_kind(*CONTROLLERS)))
-        return services_of(
-            (obj.namespace, selector_of(obj))
-            for obj in self.of_kind(*BY_LABELS, *BY_REQUIREMENTS)
-            if key_of(obj) not in creators  # else its ReplicaSet is in the input
+        creators = set(map(controllers.controller_of, self.of_kind(*controllers.CONTROLLERS)))
+        return controllers.services_of(
+            (obj.namespace, controllers.selector_of(obj))
+            for obj in self.of_kind(*controllers.BY_LABELS, *controllers.BY_REQUIREMENTS)
+            if controllers.key_of(obj) not in creators  # else its ReplicaSet is in the input
         )
 
     def warnings(self) -> tuple[str, ...]:
@@ -230,7 +247,7 @@ class Objects(FormatContent):
             count = sum(1 for _ in self.of_kind(kind)) or self.ignored[kind]
             if count:
                 lines.append(f"{count} {kind}s stand for no pods; the {started}s that they have started do")
-        tolerations = (each.pod.spec.tolerations or () for each in self.of_kind("Pod", *CONTROLLERS))
+        tolerations = (each.pod.spec.tolerations or () for each in self.of_kind("Pod", *controllers.CONTROLLERS))
         compared = sum(any(each.operator in COMPARISONS for each in of_pod) for of_pod in tolerations)
         if compared:
             lines.append(
@@ -243,7 +260,7 @@ class Objects(FormatContent):
         """Yield a warning for each field that is not modelled, or that Kubernetes does not have, with its objects."""
         unmodelled: dict[str, list[str]] = {}
         unknown: dict[str, list[str]] = {}
-        for obj in self.of_kind("Node", "Pod", *CONTROLLERS):
+        for obj in self.of_kind("Node", "Pod", *controllers.CONTROLLERS):
             if obj.kind == "Pod" and obj.pod.finished:
                 continue
             is_whole = obj.kind in ("Node", "Pod")
@@ -258,7 +275,7 @@ class Objects(FormatContent):
                     if path == GROUP_PATH and self._groups.has_group_of(obj.pod, obj.namespace):
                         continue
                     users.setdefault(before + path, []).append(f"{obj.kind} {obj.name}")
-        for obj in self.of_kind(pod_groups.KIND):
+        for obj in self.of_kind(controllers.KIND):
             if obj.typed.spec.scheduling_constraints:
                 unmodelled.setdefault("spec.schedulingConstraints", []).append(f"PodGroup {obj.name}")
         for path, objects in sorted(unmodelled.items()):
@@ -291,7 +308,7 @@ def write_pods(pods: Iterable[Pod], path: Path) -> None:
 def write_services(services: SpreadSelectors, path: Path) -> None:
     """Write selectors of pods into one YAML file, or no file if there are none."""
     if services:
-        write_documents(path, services_to_objects(services))
+        write_documents(path, controllers.services_to_objects(services))
 
 
 def _check(obj: KubernetesObject) -> None:
@@ -299,30 +316,30 @@ def _check(obj: KubernetesObject) -> None:
     typed = obj.typed
     check_names(obj)
     if obj.kind in MADE or obj.kind not in KINDS:
-        created(obj)
-    if obj.kind in (*BY_LABELS, *BY_REQUIREMENTS):
-        selector_of(obj)
+        controllers.created(obj)
+    if obj.kind in (*controllers.BY_LABELS, *controllers.BY_REQUIREMENTS):
+        controllers.selector_of(obj)
     elif obj.kind == "LimitRange":
         limits_of(typed, obj.name)
     elif obj.kind == "RuntimeClass":
         quantities(typed.overhead.pod_fixed, "overhead.podFixed")
-    elif obj.kind in devices.KINDS:
+    elif obj.kind in claims.DEVICE_KINDS:
         required(obj.name, "metadata.name")
 
 
 def _hook(obj: KubernetesObject) -> str:
     """Return when an object that has not been created yet runs as a hook; empty: it is none."""
     notes = obj.metadata.get("annotations")
-    if not isinstance(notes, dict) or is_created(obj):
+    if not isinstance(notes, dict) or controllers.is_created(obj):
         return ""
     return next((str(notes[key])[:80] for key in HOOKS if notes.get(key)), "")
 
 
-def _claim(names: dict[Key, KubernetesObject], obj: KubernetesObject) -> None:
+def _claim(names: dict[controllers.Key, KubernetesObject], obj: KubernetesObject) -> None:
     """Note the name of an object as taken. Raises InputError if it is taken already."""
-    if (obj.kind in KINDS and obj.kind not in ("Node", "Pod", *CONTROLLERS)) or not obj.name:
+    if (obj.kind in KINDS and obj.kind not in ("Node", "Pod", *controllers.CONTROLLERS)) or not obj.name:
         return
-    first = names.setdefault(key_of(obj), obj)
+    first = names.setdefault(controllers.key_of(obj), obj)
     if first is not obj:
         place = ", ".join(part for part in (first.document.file, first.document.where) if part)
         name = obj.name if obj.kind == "Node" else f"{obj.namespace}/{obj.name}"
@@ -342,3 +359,29 @@ def _template(obj: KubernetesObject) -> Object:
     if obj.kind == "StatefulSet" and spec.volume_claim_templates and isinstance(stated, dict):
         return {**template, "spec": {**stated, "volumes": [{"persistentVolumeClaim": {"claimName": "made"}}]}}
     return template
+
+
+_BEGINNING = re.compile(r"(\s|#[^\n]*\n)*(\{|\[|---|%YAML|- |[\"']?[a-zA-Z]\w*[\"']?:(\s|$))")
+"""How documents of YAML or JSON begin."""
+
+
+class KubernetesYaml(WorkloadFormat):
+    """The format of manifests, and of the output of `kubectl get --output yaml` and `json`."""
+
+    name = "yaml"
+    title = "YAML"
+    suffixes = YAML_SUFFIXES
+
+    def recognises(self, file: Path) -> bool:
+        return super().recognises(file) or bool(_BEGINNING.match(read_text(file, head=True)))
+
+    def open(self, files: Sequence[Path]) -> Objects:
+        return Objects(document for file in files for document in read_documents(file))
+
+    def write(self, workload: Workload, folder: Path, losses: Losses) -> None:
+        """Write nodes, pods and services without losses, see `WorkloadFormat`."""
+        if workload.nodes:
+            write_nodes(workload.nodes, folder / "nodes.yaml")
+        if workload.pods:
+            write_pods(workload.pods, folder / "pods.yaml")
+            write_services(workload.services, folder / "services.yaml")

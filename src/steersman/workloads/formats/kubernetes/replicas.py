@@ -18,19 +18,11 @@ from msgspec import structs
 
 from steersman.cluster.constraints.node import allowed_nodes, holds, restricted_names
 from steersman.cluster.model import JOB_NAME, Node, NodeSelectorTerm, Pod, Requirement
-from steersman.cluster.objects.api.controllers import (
-    MAX_REPLICAS,
-    Deployment,
-    DeploymentSpec,
-    Job,
-    JobSpec,
-    ReplicationControllerSpec,
-)
+from steersman.cluster.objects.api import controllers
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import ClaimSource, PodObject, PodToleration, PodVolume
 from steersman.cluster.objects.fields import FieldError, one_of
-from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating
-from steersman.workloads.formats.kubernetes.spread_selectors import selector_of
+from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating, selector_of
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 
 HASH = "pod-template-hash"
@@ -102,11 +94,7 @@ class Maker:
     replicas: tuple[int, int] | None = None
 
     def missing(self) -> Iterator[Pod]:
-        """Yield the pods that the controller wants and does not have.
-
-        Raises:
-            FieldError: its template is invalid.
-        """
+        """Yield the pods that the controller wants and does not have."""
         if is_terminating(self.controller):
             return
         typed = self.controller.typed
@@ -126,7 +114,8 @@ class Maker:
         owner = self._owner()
         is_job = self.controller.kind == "Job"
         deadline = job_deadline(typed.spec) if is_job else None
-        at_once = _at_once(typed.spec) if is_job else None
+        is_limited = is_job and (typed.spec.completions or 0) > parallelism_of(typed.spec)
+        at_once = parallelism_of(typed.spec) if is_limited else None
         for pod in pods:
             estimate = deadline if pod.estimated_seconds is None else pod.estimated_seconds
             yield replace(pod, owner=owner, estimated_seconds=estimate, at_once=at_once)
@@ -139,7 +128,7 @@ class Maker:
 
     # What all kinds have in common
 
-    def _wanted(self, spec: DeploymentSpec | ReplicationControllerSpec) -> int:
+    def _wanted(self, spec: controllers.DeploymentSpec | controllers.ReplicationControllerSpec) -> int:
         """Return how many pods a controller of replicas wants besides those of `Members.elsewhere`."""
         count = 1 if spec.replicas is None else spec.replicas
         return within(count, self.replicas) - self.members.elsewhere
@@ -191,7 +180,7 @@ class Maker:
 
     # StatefulSets
 
-    def _ordinals(self, stateful_set: Deployment) -> Iterator[Pod]:
+    def _ordinals(self, stateful_set: controllers.Deployment) -> Iterator[Pod]:
         """Return the pods of a StatefulSet, NAME-0 and so on, with the claims of its volume claim templates."""
         name, there = self.controller.name, {pod.name for pod in self.members.pods}
         ordinals, wanted = stateful_set.spec.ordinals, self._wanted(stateful_set.spec)
@@ -227,7 +216,7 @@ class Maker:
 
     # Jobs
 
-    def _completions(self, job: Job) -> Iterator[Pod]:
+    def _completions(self, job: controllers.Job) -> Iterator[Pod]:
         spec, status, name = job.spec, job.status, self.controller.name
         mode = one_of(spec.completion_mode, ("NonIndexed", "Indexed"), "spec.completionMode", "NonIndexed")
         if mode == "Indexed" and spec.completions is None:
@@ -256,7 +245,7 @@ class Maker:
         stated = self._template.metadata.labels or {}
         return {**dict.fromkeys(JOB_NAMES, self.controller.name), **dict.fromkeys(JOB_UIDS, uid), **stated}
 
-    def _wanted_completions(self, job: Job) -> int:
+    def _wanted_completions(self, job: controllers.Job) -> int:
         spec, status = job.spec, job.status
         is_over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
         if spec.suspend or is_over or spec.managed_by not in (None, JOB_CONTROLLER):
@@ -289,14 +278,8 @@ class Maker:
                 yield replace(pod, name=next(names), pod_class=replace(pod.pod_class, constraints=constraints))
 
 
-def parallelism_of(spec: JobSpec) -> int:
-    """Return how many pods of a Job exist at a time."""
+def parallelism_of(spec: controllers.JobSpec) -> int:
     return 1 if spec.parallelism is None else spec.parallelism
-
-
-def _at_once(spec: JobSpec) -> int | None:
-    """Return how many pods of a Job that starts exist at a time, None: all."""
-    return parallelism_of(spec) if (spec.completions or 0) > parallelism_of(spec) else None
 
 
 def numbered_pods(
@@ -312,7 +295,7 @@ def numbered_pods(
         yield replace(pod, name=name, labels=metadata.labels or {})
 
 
-def job_deadline(spec: JobSpec) -> float | None:
+def job_deadline(spec: controllers.JobSpec) -> float | None:
     """Return the longest run time of a Job's only pod in seconds; None: no deadline, or several pods share it."""
     count = parallelism_of(spec) if spec.completions is None else spec.completions
     return float(spec.active_deadline_seconds) if spec.active_deadline_seconds and count == 1 else None
@@ -339,7 +322,6 @@ def template_hash(template: object) -> str:
 
 
 def completion_index(pod: PodObject) -> int | None:
-    """Return the completion index of a pod of an indexed Job."""
     stated = (pod.metadata.annotations or {}).get(COMPLETION_INDEX)
     return int(stated) if isinstance(stated, str) and stated.isascii() and stated.isdigit() else None
 
@@ -357,7 +339,7 @@ def _index_list(stated: str | None) -> set[int]:
     for part in (stated or "").split(","):
         first, _, last = part.partition("-")
         if first.isdigit() and (last or first).isdigit():
-            found.update(range(int(first), min(int(last or first), MAX_REPLICAS) + 1))
+            found.update(range(int(first), min(int(last or first), controllers.MAX_REPLICAS) + 1))
     return found
 
 

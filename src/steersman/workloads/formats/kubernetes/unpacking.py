@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import resources
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from steersman.cluster.objects.api import admission, controllers, devices, pod_groups, volumes
+import msgspec
+
+from steersman.cluster.objects.api import claims, controllers
 from steersman.cluster.objects.api.decoding import converted, valid_parts
-from steersman.cluster.objects.api.metadata import ManifestObject
-from steersman.cluster.objects.api.nodes import NodeObject
+from steersman.cluster.objects.api.metadata import ManifestObject, NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.fields import FieldError, Object, join
 from steersman.core.errors import InputError
-from steersman.workloads.formats.kubernetes.resource_table import resource_table
 from steersman.workloads.formats.yaml_documents import NESTED, Document
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a controller makes of each part of a resource."""
+
+    name: str
+    template: str
+    each: str = "[spec]"
+    when: str = "true"
+    let: dict[str, str] = {}
+    kind: str = "Pod"
+    count: dict[str, str] = {}
+    metadata: str = "{}"
+    add: str = "{}"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class ResourceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the controllers of some kinds make pods."""
+
+    kinds: list[str]
+    groups: list[str]
+    makes: list[Rule]
+    suspended: str = "spec.suspend"
+    stopped: str = "false"
+    ends: bool = True
+    scales_down: str = "none"
+    let: dict[str, str] = {}
+
+
+class ResourceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of the table; `functions` by name and arguments, `exports` by the name of a list."""
+
+    resource: list[ResourceRow]
+    other: ResourceRow
+    has_ended: str
+    functions: dict[str, str]
+    auxiliary: list[str]
+    unmodelled: list[str]
+    unmodelled_annotations: list[str]
+    clock: dict[str, str]
+    exports: dict[str, str]
+
+    def row(self, kind: str, group: str) -> ResourceRow | None:
+        """Return how a kind makes pods; None: the table does not say."""
+        return next((row for row in self.resource if kind in row.kinds and group in row.groups), None)
+
+
+@cache
+def resource_table() -> ResourceTable:
+    content = resources.files("steersman.data").joinpath("custom_resources.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(content), ResourceTable)
+
 
 MAX_LIST_DEPTH = 8
 
@@ -35,23 +91,23 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "Namespace": KindSpec(ManifestObject, ("",)),
         "Service": KindSpec(controllers.ReplicationController, ("",)),
         "ReplicationController": KindSpec(controllers.ReplicationController, ("",)),
-        "LimitRange": KindSpec(admission.LimitRange, ("",)),
+        "LimitRange": KindSpec(controllers.LimitRange, ("",)),
         "Deployment": KindSpec(controllers.Deployment, ("apps", "extensions")),
         "ReplicaSet": KindSpec(controllers.Deployment, ("apps", "extensions")),
         "DaemonSet": KindSpec(controllers.Controller, ("apps", "extensions")),
         "StatefulSet": KindSpec(controllers.Deployment, ("apps",)),
         "Job": KindSpec(controllers.Job, ("batch",)),
         "CronJob": KindSpec(ManifestObject, ("batch",)),
-        "PriorityClass": KindSpec(admission.PriorityClass, ("scheduling.k8s.io",)),
-        "RuntimeClass": KindSpec(admission.RuntimeClass, ("node.k8s.io",)),
-        "HorizontalPodAutoscaler": KindSpec(admission.HorizontalPodAutoscaler, ("autoscaling",)),
-        "PersistentVolume": KindSpec(volumes.Volume, ("",)),
-        "PersistentVolumeClaim": KindSpec(volumes.VolumeClaim, ("",)),
-        "StorageClass": KindSpec(volumes.StorageClass, ("storage.k8s.io",)),
-        "PodGroup": KindSpec(pod_groups.PodGroup, pod_groups.GROUPS),
-        "DeviceClass": KindSpec(devices.DeviceClass, ("resource.k8s.io",)),
-        "ResourceSlice": KindSpec(devices.ResourceSlice, ("resource.k8s.io",)),
-        "ResourceClaim": KindSpec(devices.ResourceClaim, ("resource.k8s.io",)),
+        "PriorityClass": KindSpec(controllers.PriorityClass, ("scheduling.k8s.io",)),
+        "RuntimeClass": KindSpec(controllers.RuntimeClass, ("node.k8s.io",)),
+        "HorizontalPodAutoscaler": KindSpec(controllers.HorizontalPodAutoscaler, ("autoscaling",)),
+        "PersistentVolume": KindSpec(claims.Volume, ("",)),
+        "PersistentVolumeClaim": KindSpec(claims.VolumeClaim, ("",)),
+        "StorageClass": KindSpec(claims.StorageClass, ("storage.k8s.io",)),
+        "PodGroup": KindSpec(controllers.PodGroup, controllers.GROUPS),
+        "DeviceClass": KindSpec(claims.DeviceClass, ("resource.k8s.io",)),
+        "ResourceSlice": KindSpec(claims.ResourceSlice, ("resource.k8s.io",)),
+        "ResourceClaim": KindSpec(claims.ResourceClaim, ("resource.k8s.io",)),
         "ResourceClaimTemplate": KindSpec(ManifestObject, ("resource.k8s.io",)),
     }
 )
@@ -70,12 +126,10 @@ class KubernetesObject:
 
     @property
     def metadata(self) -> Object:
-        """Return `metadata`."""
         return self.content.get("metadata") or {}
 
     @property
     def name(self) -> str:
-        """Return `metadata.name` as text."""
         return str(self.metadata.get("name") or "")
 
     @property
@@ -90,7 +144,6 @@ class KubernetesObject:
 
     @property
     def version(self) -> str:
-        """Return the version of the API group."""
         return str(self.content.get("apiVersion")).rpartition("/")[2]
 
     @cached_property
@@ -109,7 +162,6 @@ class KubernetesObject:
         return valid_parts(self.content if self.kind == "Pod" else self.typed.spec.template or {}, PodObject)
 
     def error(self, field: str, problem: str) -> InputError:
-        """Return an error that names this object and a field."""
         namespace = self.metadata.get("namespace")
         name = f"{namespace}/{self.name}" if namespace else self.name
         name = name if name.isprintable() else ascii(name)
@@ -118,7 +170,6 @@ class KubernetesObject:
 
     @property
     def where(self) -> str:
-        """Return the position for an error message."""
         return self.error("", "").where
 
 
@@ -178,7 +229,6 @@ def _unpacked(document: Document, kind: str, version: str, depth: int) -> Iterat
 
 
 def _problem(content: Any, kind: str, version: str) -> tuple[str, str] | None:
-    """Return field and problem of what is not a Kubernetes object."""
     if not isinstance(content, dict):
         shape = "a list" if isinstance(content, list) else f"{type(content).__name__} {str(content)[:40]!r}"
         return "", f"is not a Kubernetes object but {shape}; an object has apiVersion, kind and metadata"

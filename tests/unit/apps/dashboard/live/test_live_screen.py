@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.support.servers.fake_api_server import Fault, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 
-from steersman.apps.dashboard.live import history, stream
+from steersman.apps.dashboard.live import history
 from steersman.apps.dashboard.live import screen as screen_module
 from steersman.apps.dashboard.live.explanations import EXPLAINED
 from steersman.apps.dashboard.live.screen import LiveScreen
@@ -247,20 +247,20 @@ def test_binding_to_an_unknown_node_is_not_compared() -> None:
 
 
 def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SLOW_SECONDS", 1.0)
+    monkeypatch.setattr(screen_module, "SLOW_SECONDS", 1.0)
     monkeypatch.setattr(screen_module, "TICK_SECONDS", 0.05)
 
     async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         sent = 0
-        encode = stream.Stream._encode
+        encode = screen_module.Stream._encode
 
-        def counted(self: stream.Stream, seen: stream.Seen, now: stream.Seen) -> bytes:
+        def counted(self: screen_module.Stream, seen: screen_module.Seen, now: screen_module.Seen) -> bytes:
             nonlocal sent
             body = encode(self, seen, now)
             sent += len(body)
             return body
 
-        monkeypatch.setattr(stream.Stream, "_encode", counted)
+        monkeypatch.setattr(screen_module.Stream, "_encode", counted)
         assert browser.client.server.port is not None
         reader, writer = await asyncio.open_connection("127.0.0.1", browser.client.server.port, limit=1024)
         reader._transport.pause_reading()  # type: ignore[attr-defined]
@@ -284,7 +284,7 @@ def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytest.Monk
 
 
 def test_surplus_page_is_rejected_until_one_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MOST_CLIENTS", 1)
+    monkeypatch.setattr(screen_module, "MOST_CLIENTS", 1)
 
     async def story(_: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
         async with browser.events() as first:

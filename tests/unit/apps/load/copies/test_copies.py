@@ -12,10 +12,9 @@ from tests.support.kubeconfig import UNREACHABLE
 from tests.support.servers.fake_api_server import clock
 from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, on_double
 
-from steersman.apps.load.copies.loop import CopyLoop, CopyOptions, CopyStats
-from steersman.apps.load.copies.manifest import check_names, read_manifest
+from steersman.apps.load.copies import CopyLoop, CopyOptions, CopyStats, check_names, read_manifest
 from steersman.apps.load.driver import RowLog
-from steersman.apps.load.objects import MANAGED_BY, RUN
+from steersman.apps.load.run_state import MANAGED_BY, RUN
 from steersman.cli.main import main
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import Client

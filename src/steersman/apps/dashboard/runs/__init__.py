@@ -1,1 +1,0 @@
-"""Folders that `simulate` and `evaluate` have written: which ones there are, and reading their files."""

@@ -1,1 +1,0 @@
-"""Files of `workload run`, and recordings of a scheduler, in the browser."""

@@ -1,1 +1,0 @@
-"""What in a cluster works with steersman, what does not, and what to do about it."""

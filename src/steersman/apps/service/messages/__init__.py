@@ -1,1 +1,0 @@
-"""Messages of the score service and their OpenAPI document."""

@@ -1,1 +1,0 @@
-"""`steersman workbench`: JupyterLab, TensorBoard and the dashboard beside a local cluster."""

@@ -1,0 +1,202 @@
+"""`steersman dashboard`: runs in the browser, simulated now or read from folders, and live clusters."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from steersman.cli.options.arrivals import ArrivalOptions
+from steersman.cli.options.cluster import ClusterOptions
+from steersman.cli.options.common import path, path_option, policy_option
+from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
+from steersman.cli.options.inputs import Inputs, InputsWithRunningPods
+from steersman.cli.options.policies import PolicyServer
+from steersman.cli.output.display import Progress, Warnings, print_text
+from steersman.cli.reading import compile_for
+from steersman.core.errors import UsageError
+from steersman.core.redaction import redact_url
+from steersman.prometheus.configuration import read_configuration
+from steersman.workloads.workload import FIRST_SEED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from steersman.apps.dashboard.server import Screen
+    from steersman.apps.dashboard.simulation.sources import RunSource
+
+PORT = 8050
+MOST_POLICIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardOptions:
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            parser=path,
+            metavar="FOLDER...",
+            help="Folders of **simulate** or **evaluate**, or with such folders in them; CSV files of **workload run** "
+            "and recordings of AAML's scheduler; before --policy.",
+            show_default=False,
+        ),
+    ] = None
+    policy: Annotated[
+        list[str] | None,
+        policy_option(
+            "One policy to watch, or two to compare on the same arrivals", " [default: kube-default steersman]"
+        ),
+    ] = None
+    seed: Annotated[int, option("Seed of the arrival order, of ties and of random choices.", min=0)] = FIRST_SEED
+    port: Annotated[int, option("Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = PORT
+    browser: Annotated[bool, option("Open the page in a browser.", "--open/--no-open")] = True
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDashboardOptions:
+    live: Annotated[
+        bool, option("A live cluster as it is and was in the last 24 hours; nothing is written.", "--live")
+    ] = False
+    scheduler: Annotated[
+        str | None,
+        option("With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"),
+        RequiresOption("live"),
+    ] = None
+    service: Annotated[
+        str | None,
+        option("With --live: the metrics of a 'steersman serve' too.", metavar="URL"),
+        RequiresOption("live"),
+    ] = None
+    telemetry: Annotated[
+        Path | None,
+        path_option("With --live: YAML with queries of Prometheus, for the latency to users."),
+        RequiresOption("live"),
+    ] = None
+
+
+@with_options
+def dashboard(
+    options: DashboardOptions,
+    inputs: InputsWithRunningPods,
+    arrivals: ArrivalOptions,
+    page: LiveDashboardOptions,
+    server: PolicyServer,
+) -> None:
+    """Watch in the browser: runs simulated now, runs in folders, and a live cluster.
+
+    With a workload, simulates one policy or two, and shows how they fill the cluster: GPUs of all nodes as a heat map,
+    a time slider, the decisions in which two policies differ, and the reasons for each. With folders and files, shows
+    what is in them: simulated runs, comparisons, Deployments of a workload run, and recordings of a scheduler. With
+    --live, a cluster as it is and was. Serves pages on 127.0.0.1 until Ctrl-C; the address has a token, and nothing is
+    sent elsewhere. **tensorboard --logdir FOLDER** shows training.
+
+    **Examples**:
+
+    steersman dashboard --workload default-small --policy fgd steersman
+
+    steersman dashboard run comparison
+
+    steersman dashboard run.csv
+
+    steersman dashboard --live --scheduler http://127.0.0.1:10251
+    """
+    server.use()
+    screens: list[Screen] = []
+    if page.live:
+        urls = {"scheduler": page.scheduler, "service": page.service}
+        screens.append(live_screen(inputs.live, urls, page.telemetry))
+    simulated: list[RunSource] = []
+    sources = given_options(inputs).keys() & {"nodes", "pods", "workload", "cluster"}
+    if not (options.folders or page.live) or options.policy or sources:
+        names = options.policy or ["kube-default", "steersman"]
+        if len(names) > MOST_POLICIES or len(set(names)) < len(names):
+            raise UsageError(f"--policy {' '.join(names)}: give one policy, or two different ones")
+        inputs.check()
+        simulated = simulated_runs(names, inputs, arrivals, options.seed)
+    screens += screens_of(simulated, options.folders or [])
+    from steersman.apps.runtime.tasks import run
+
+    run(_serve(screens, options.port, options.browser))
+
+
+async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from steersman.apps.dashboard.server import HEADERS, OneTimeCode, application, new_token
+    from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
+
+    token, code = new_token(), OneTimeCode()
+    app = application(screens, token, ADDRESS, code)
+    server = WebServer(CollectorRegistry(), Probes(), ListenAddress(ADDRESS, port), app, headers=HEADERS)
+    async with server, asyncio.TaskGroup() as group:
+        address = f"http://{ADDRESS}:{server.port}/"
+        print_text(f"The dashboard is at {address}?token={token}\nCtrl-C ends it.")
+        if browser:
+            webbrowser.open(f"{address}?code={code.text}")
+        for screen in screens:
+            group.create_task(screen.run())
+        await asyncio.Event().wait()
+
+
+def live_screen(cluster: ClusterOptions, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
+    from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
+    from steersman.apps.dashboard.live.screen import LiveScreen
+
+    sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
+    queries = None if telemetry is None else read_configuration(telemetry)
+    config = cluster.find().config
+    return LiveScreen(config, config.context or redact_url(config.cluster.server), sources, queries)
+
+
+def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOptions, seed: int) -> list[RunSource]:
+    """Simulate a run of each policy on the same arrivals, whose digest finds runs in folders that have the same."""
+    from steersman.policies.registry import check_policy_names, resolve
+    from steersman.simulation.run import Simulator
+
+    check_policy_names(names)
+    warn = Warnings()
+    (source,) = inputs.read(warn)
+    arrivals.warn_of(source, warn)
+
+    from steersman.apps.dashboard.simulation.sources import SimulatedRun
+    from steersman.evaluation.replay_file import RunOptions, replay_file
+
+    policies = [resolve(name) for name in names]
+    compile_for(names, (source,))
+    results, simulator = [], Simulator(source)
+    with Progress("simulating") as progress:
+        for done, each in enumerate(policies):
+            progress.update(done, len(policies))
+            results.append(simulator.run(each, seed=seed, record=True, **arrivals.settings))
+    for result in results:
+        warn(result.warnings)
+    options = RunOptions(names[0], *arrivals.numbers)
+    common = replay_file(source, options, names[0], results[0].protocol, seed).arrivals()
+    return [SimulatedRun(source, each, result, common) for each, result in zip(policies, results, strict=True)]
+
+
+def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Screen]:
+    """Return the screens of simulated runs and of what is in folders and files, without those with nothing to show."""
+    from steersman.apps.dashboard.comparison.screen import ComparisonScreen
+    from steersman.apps.dashboard.runs import Kind, find_runs
+    from steersman.apps.dashboard.simulation.screen import SimulationScreen
+    from steersman.apps.dashboard.simulation.sources import FolderRun, RecordingRun
+    from steersman.apps.dashboard.workload import WorkloadScreen
+
+    found, problems = find_runs(given)
+    Warnings()([str(problem) for problem in problems])
+    by_kind = {kind: [run for run in found if run.kind == kind] for kind in get_args(Kind)}
+    simulations = [*simulated, *map(FolderRun, by_kind["simulation"])]
+    played = [*simulations, *map(RecordingRun, by_kind["bindings"])]
+    screens: list[Screen] = [SimulationScreen(played)] if played else []
+    if by_kind["evaluation"]:
+        screens.append(ComparisonScreen(by_kind["evaluation"]))
+    if by_kind["deployments"] or by_kind["bindings"]:
+        screen = WorkloadScreen([*by_kind["deployments"], *by_kind["bindings"]])
+        screens.insert(len(screens) if simulations else 0, screen)  # what a recording says comes before its replay
+    return screens

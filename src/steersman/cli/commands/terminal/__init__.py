@@ -1,1 +1,0 @@
-"""`steersman aliases` and `steersman completion`: what a shell sources."""

@@ -1,0 +1,330 @@
+"""`steersman/Queue-v0`: an agent chooses who goes next among the pods that wait; a policy places them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.envs.base import known_options, make_options
+from steersman.envs.inflation.episodes import WorkloadLike, workload_of
+from steersman.orders import queue, scores
+from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD
+from steersman.orders.order import OVERTAKING, Order, parse_run_times
+from steersman.orders.registry import find_order
+from steersman.policies.base import with_order
+from steersman.policies.registry import resolve
+from steersman.simulation import event_arrays
+from steersman.simulation.arrivals import schedule, window
+from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.waiting import bounded_slowdown
+from steersman.workloads.formats.openb import SMALL
+
+Observation = dict[str, npt.NDArray[Any]]
+Objective = Literal["bounded-slowdown", "waiting-time"]
+
+COMMITTING = tuple(name for name, value in OVERTAKING.items() if value != queue.ANYBODY)
+JOB_FEATURES = ("estimate", "size", "wait", "fits", "spread", "gang", "priority")
+CONTEXT_FEATURES = ("free", "queue")
+BOUND = 20.0
+"""Features are clipped to plus and minus this."""
+NO_LIMIT = 1 << 62
+RESET_OPTIONS = ("workload", "seed", "first", "load")
+HOUR = 3600.0
+MOST_ROWS = 100_000
+"""Of an observation."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """Options of the environment.
+
+    Attributes:
+        workload: one or several; each episode draws one.
+        jobs: arrivals of an episode: consecutive ones of the trace from a random one on, or generated with `load`.
+        load: demand over capacity of generated arrivals; None: the times of the trace.
+        overtaking: who may overtake the chosen pod while it does not fit: `none` or `easy`.
+        estimates: where estimates of run times come from, see `orders.order`.
+        objective: `bounded-slowdown` or `waiting-time` (in hours); an episode's return is its mean with the other sign.
+        policy: the policy that chooses nodes.
+        max_jobs: M, how many waiting pods the agent sees, the oldest; of equal ones it sees the oldest alone.
+        penalty: cost of an illegal action, which changes nothing.
+    """
+
+    workload: WorkloadLike | Sequence[WorkloadLike] = SMALL
+    jobs: int = 256
+    load: float | None = 1.1
+    overtaking: str = "none"
+    estimates: str = "auto"
+    objective: Objective = "bounded-slowdown"
+    policy: str = "best-fit"
+    max_jobs: int = 128
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise UsageError(f"jobs must be at least 1, not {self.jobs}")
+        if not 1 <= self.max_jobs <= MOST_ROWS:
+            raise UsageError(f"max_jobs must be at least 1 and at most {MOST_ROWS}, not {self.max_jobs}")
+        if self.overtaking not in COMMITTING:
+            raise UsageError(f"overtaking {self.overtaking!r}: expected {' or '.join(COMMITTING)}")
+        if self.objective not in (known := get_args(Objective)):
+            raise UsageError(f"objective {self.objective!r}: expected {' or '.join(known)}")
+        if not 0 <= self.penalty < 1e9:
+            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
+
+
+class QueueEnv(gymnasium.Env[Observation, np.int64]):
+    """Pods arrive, and an agent chooses which of those that wait goes next.
+
+    The chosen pod starts as soon as it fits; until then others may overtake it only as `overtaking` allows. The agent
+    is asked when nobody is chosen and several may be; of several priorities the highest alone may be chosen.
+
+    Observation (`gymnasium.spaces.Dict`): `jobs` [M, 7] float32 (`JOB_FEATURES`), `context` [2] float32
+    (`CONTEXT_FEATURES`), `mask` [M] int8 (what may be chosen). Action: the row of a pod, 0 to M - 1. The reward is what
+    the pods that have started since the last action add to the objective, with the other sign.
+
+    Args:
+        render_mode: `ansi`, a line of text.
+        **options: see `QueueOptions`.
+    """
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012 (gymnasium's way)
+
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+        if render_mode not in (None, "ansi"):
+            raise UsageError(f"render_mode {render_mode!r} is unknown; there is ansi")
+        self.options, self.render_mode = make_options(QueueOptions, options), render_mode
+        given = self.options.workload
+        several = [given] if isinstance(given, str) or not isinstance(given, Sequence) else list(given)
+        if not several:
+            raise UsageError("workload: give one or more")
+        self._simulators = [Simulator(workload_of(each)) for each in several]
+        order = Order(
+            "agent",
+            scores.EXTERNAL,
+            OVERTAKING[self.options.overtaking],
+            run_times=parse_run_times(self.options.estimates),
+        )
+        self._policy = with_order(resolve(self.options.policy), order)
+        count = self.options.max_jobs
+        space: Any = spaces.Dict(
+            {
+                "jobs": spaces.Box(-BOUND, BOUND, (count, len(JOB_FEATURES)), dtype=np.float32),
+                "context": spaces.Box(-BOUND, BOUND, (len(CONTEXT_FEATURES),), dtype=np.float32),
+                "mask": spaces.Box(0, 1, (count,), dtype=np.int8),
+            }
+        )
+        self.observation_space = space
+        self.action_space = spaces.Discrete(count)
+        self._execution: Execution | None = None
+        self._rows = np.zeros(0, dtype=np.int64)
+        self._mask = np.zeros(count, dtype=np.int8)
+        self._followed, self._cost, self._over = 0, 0.0, True
+        self._owed = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a new episode, at the first choice between pods.
+
+        Options: `workload` (a name), `seed` (of arrivals and ties), `first` (the first arrival), `load`.
+
+        Raises:
+            UsageError: an option is unknown or out of range.
+            SteersmanError: in 100 draws nobody had to wait.
+        """
+        super().reset(seed=seed)
+        known = known_options(options, RESET_OPTIONS)
+        for _ in range(1 if "first" in known else 100):
+            self._begin(known)
+            if not self._over:
+                return self._observe(), {}
+        raise SteersmanError(f"{self._policy.name}: nobody had to choose between waiting pods; give more jobs or load")
+
+    def _begin(self, known: Mapping[str, Any]) -> None:
+        names = [simulator.workload.name for simulator in self._simulators]
+        if known.get("workload", names[0]) not in names:
+            raise UsageError(f"reset option 'workload' {known['workload']!r} is unknown; there are {', '.join(names)}")
+        drawn = int(self.np_random.integers(len(names)))
+        simulator = self._simulators[names.index(known["workload"]) if "workload" in known else drawn]
+        seed = int(known.get("seed", self.np_random.integers(1 << 31)))
+        load = known.get("load", self.options.load)
+        if load is not None and "first" in known:
+            raise UsageError("reset option 'first': arrivals are generated by 'load'; set load to None")
+        plan = schedule(simulator.workload, "timed", seed=seed, ratio=1.0, load=load)
+        count = min(self.options.jobs, len(plan.pods))
+        if load is None:
+            latest = len(plan.pods) - count
+            first = int(known.get("first", self.np_random.integers(latest + 1)))
+            if not 0 <= first <= latest:
+                raise UsageError(f"reset option 'first' {first}: expected 0 to {latest}")
+            plan = window(plan, first, count)
+        else:
+            plan = window(plan, 0, min(plan.standing + plan.warm + count, len(plan.pods)))
+        self._execution = Execution(simulator, plan, self._policy, seed, record=False)
+        self._followed, self._cost = 0, 0.0
+        # What is added before the first choice counts in the first reward, so that rewards sum up to the objective.
+        self._owed = self._advance()
+
+    def _advance(self) -> float:
+        assert self._execution is not None
+        status = event_arrays.PAUSED
+        while status not in (event_arrays.NEEDS_ORDER, event_arrays.DONE):
+            status = self._execution.advance(NO_LIMIT)
+            if status == event_arrays.NEEDS_ACTION:
+                self._execution.answer()
+        self._over = status == event_arrays.DONE
+        return self._follow()
+
+    def _follow(self) -> float:
+        """Return what pods that started since the last call add to the mean of the objective."""
+        assert self._execution is not None
+        run, record, plan = self._execution.run, self._execution.record, self._execution.plan
+        events = slice(self._followed, int(run.cursor[event_arrays.EVENTS]))
+        self._followed = events.stop
+        started = record.numbers[events, event_arrays.OUTCOME] == event_arrays.BOUND
+        who = record.numbers[events, event_arrays.ARRIVAL][started]
+        wait, duration = record.time[events][started] - plan.time[who], plan.duration[who]
+        values = wait / HOUR if self.options.objective == "waiting-time" else bounded_slowdown(wait, duration)
+        added = float(values.sum()) / len(plan.pods)
+        self._cost += added
+        return added
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Choose who goes next.
+
+        Raises:
+            UsageError: the action is not in the action space, or no episode is under way.
+        """
+        if self._over or self._execution is None:
+            raise UsageError("no episode is under way; call reset() first")
+        given = np.asarray(action)
+        if given.shape != () or not np.issubdtype(given.dtype, np.integer):
+            raise UsageError(f"action {action!r} is not a row; expected a whole number")
+        row = int(given)
+        if not 0 <= row < self.options.max_jobs:
+            raise UsageError(f"action {row} is out of range; expected a row from 0 to {self.options.max_jobs - 1}")
+        if not self._mask[row]:
+            infos = {self.options.objective: self._cost, "illegal": True}
+            return self._observe(), -self.options.penalty, False, False, infos
+        waiting = self._execution.run.queue
+        self._execution.run.cursor[event_arrays.HEAD] = waiting.group[self._rows[row]]
+        reward, self._owed = -self._owed - self._advance(), 0.0
+        infos = {self.options.objective: self._cost, "illegal": False}
+        return self._observe(), reward, self._over, False, infos
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Return [M] which actions are legal now, for SB3's `MaskablePPO`."""
+        return self._mask.astype(np.bool_)
+
+    def order_action(self, name: str) -> int:
+        """Return whom an order of `orders.registry` would choose now, by its score alone.
+
+        Raises:
+            UsageError: the order is unknown or cannot be computed here, or no episode is under way.
+        """
+        if self._over or self._execution is None:
+            raise UsageError("no episode is under way; call reset() first")
+        order, q = find_order(name), self._execution.run.queue
+        if order.score == scores.FAIR or order.uses_delay:
+            reads = "what namespaces have running" if order.score == scores.FAIR else "the delay"
+            raise UsageError(f"order {name!r} reads {reads}, which is not known here")
+        heads = self._rows[self._mask[: len(self._rows)] == 1]
+        pods = [self._execution.simulator.workload.pods[i] for i in self._execution.plan.pods[heads]]
+        if order.score == scores.GIVEN:
+            values = order.given(q.time[heads], q.total[heads], pods)
+        elif order.score == scores.LEARNED:
+            learned = getattr(scores.learned_score, "py_func", scores.learned_score)
+            now, free, waiting = self._now(), self._free(), float(self._execution.run.cursor[event_arrays.WAITING_NOW])
+            inputs = zip(self._estimates(heads), self._spread(heads), self._share(heads), q.time[heads], strict=True)
+            weights = np.array(order.weights)
+            values = np.array(
+                [learned(weights, r, spread, share, now - at, free, waiting, 0.0) for r, spread, share, at in inputs]
+            )
+        else:
+            simple = getattr(scores.simple_score, "py_func", scores.simple_score)
+            now, runs = self._now(), self._estimates(heads)
+            values = np.array(
+                [
+                    simple(order.score, r, n, now - at, at)
+                    for r, n, at in zip(runs, q.total[heads], q.time[heads], strict=True)
+                ]
+            )
+        return int(np.flatnonzero(self._mask)[int(np.argmin(values))])
+
+    def render(self) -> Any:
+        """Return a line about the queue, if the render mode is `ansi`."""
+        if self.render_mode is None or self._execution is None:
+            return None
+        waiting = int(self._execution.run.cursor[event_arrays.WAITING_NOW])
+        return f"{self._now():.0f} s: {waiting} wait, {self._free():.0%} free, cost {self._cost:.2f}\n"
+
+    def _now(self) -> float:
+        assert self._execution is not None
+        return float(self._execution.record.time[self._execution.run.cursor[event_arrays.EVENTS] - 1])
+
+    def _free(self) -> float:
+        assert self._execution is not None
+        run = self._execution.run
+        by_gpu = run.queue.limits[queue.BY_GPU] > 0
+        used = run.cursor[event_arrays.GPU_USED if by_gpu else event_arrays.CPU_USED]
+        return 1.0 - float(used) / (1000.0 * float(run.queue.limits[queue.CAPACITY]))
+
+    def _estimates(self, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        assert self._execution is not None
+        q = self._execution.run.queue
+        learned = q.stated[heads]
+        if len(q.history.estimates):
+            # The event loop computes an estimate when it first needs it; until then the prior's median stands for it.
+            known = q.history.estimates[q.keys[heads, OWNER_REQUESTS], MEDIAN]
+            learned = np.where(np.isnan(learned), np.nan_to_num(known, nan=HOUR), learned)
+        return np.maximum(learned, 1.0)
+
+    def _spread(self, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        assert self._execution is not None
+        q = self._execution.run.queue
+        if not len(q.history.estimates):
+            return np.zeros(len(heads))
+        known = q.history.estimates[q.keys[heads, OWNER_REQUESTS], SPREAD]
+        return np.where(np.isnan(q.stated[heads]), np.nan_to_num(known), 0.0)
+
+    def _share(self, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        assert self._execution is not None
+        q = self._execution.run.queue
+        return np.asarray(np.minimum(q.total[heads] / q.limits[queue.CAPACITY], 1.0))
+
+    def _observe(self) -> Observation:
+        assert self._execution is not None
+        count = self.options.max_jobs
+        jobs = np.zeros((count, len(JOB_FEATURES)), dtype=np.float32)
+        self._mask = np.zeros(count, dtype=np.int8)
+        run, q = self._execution.run, self._execution.run.queue
+        waiting = int(run.cursor[event_arrays.WAITING_NOW])
+        heads = np.sort(q.first[q.first != queue.NOBODY])
+        # Those that may be chosen come first, or a longer queue would hide them.
+        heads = heads[np.argsort(-q.priority[heads], kind="stable")]
+        self._rows = heads = heads[:count] if not self._over else heads[:0]
+        if len(heads):
+            highest = q.priority[heads].max()
+            self._mask[: len(heads)] = q.priority[heads] == highest
+            share, free = self._share(heads), self._free()
+            columns = (
+                (np.log(self._estimates(heads)) - 7.0) / 3.0,
+                (np.log(np.maximum(share, 1e-6)) + 3.0) / 2.0,
+                (np.log1p(self._now() - q.time[heads]) - 6.0) / 3.0,
+                (share <= free + 1e-9).astype(np.float64),
+                self._spread(heads),
+                (self._execution.arrivals.members[heads] > 1).astype(np.float64),
+                (q.priority[heads] - highest).astype(np.float64),
+            )
+            jobs[: len(heads)] = np.clip(np.stack(columns, axis=1), -BOUND, BOUND)
+        context = np.array([self._free(), (math.log1p(waiting) - 4.0) / 2.0], dtype=np.float32)
+        return {"jobs": jobs, "context": np.clip(context, -BOUND, BOUND), "mask": self._mask.copy()}

@@ -1,1 +1,0 @@
-"""Volumes and claims: the nodes that they allow."""

@@ -1,1 +1,0 @@
-"""Policies that a person can read: a score as a weighted sum of few features."""

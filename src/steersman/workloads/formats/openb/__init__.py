@@ -1,1 +1,0 @@
-"""openb traces: node and pod lists as CSV."""
