@@ -100,7 +100,7 @@ def section(result: Json) -> str:
     lines = [
         "## The best configuration of kube-scheduler",
         "",
-        f"The first {len(values)} clusters of those above, {len(result['seeds'])} seeds. `{STOCK_TUNED}` is what "
+        f"The first {len(values)} held-out clusters, {len(result['seeds'])} seeds. `{STOCK_TUNED}` is what "
         "`steersman policy fit-scheduler` finds for each of them, on other draws: a scoring strategy over CPU, "
         "memory and GPUs, and weights and resources of kube-scheduler's two plugins of resources. "
         f"`{SIMPLE}` is found among what EKS takes. Where no gain was shown the default stays: "

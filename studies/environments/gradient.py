@@ -24,7 +24,6 @@ import steersman
 from steersman.agents.base import random_rows
 from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
-from steersman.agents.evolution.simulations import excluded_features
 from steersman.agents.networks.score_networks import ScoreNetwork, build, export
 from steersman.agents.networks.spec import sizes_of
 from steersman.envs.inflation.episodes import InflationVectorEnv
@@ -59,8 +58,10 @@ DECISIONS = 90_000
 EVOLUTION_BUDGET = Budget(generations=10, seeds=TRAINING_SEEDS)
 """About five times the CPU time of a training here."""
 
-FORECAST_FEATURES = "sequences,tables"
-"""Features that are forecasts, see `excluded_features`."""
+FGD_SCORE = ("fgd_score",)
+FORECASTING = ("lost_planned", "filled_idle", "gpu_filled_idle")
+FORECAST_FEATURES = tuple(f"{name}_{part}" for name in FORECASTING for part in ("after", "change"))
+"""Features that are forecasts."""
 
 LOOKS = 200
 NO_SPREAD = 1e-4
@@ -76,13 +77,13 @@ class Variant:
     Attributes:
         words: for the report.
         gamma: of DQN.
-        without: what the network may not see, see `agents.evolution.simulations.excluded_features`.
+        without: what the network may not see, names of node features.
         reward_scale: brings its values to about 1.
     """
 
     words: str
     gamma: float
-    without: str = ""
+    without: tuple[str, ...] = ()
     reward_scale: float = 8.0
 
 
@@ -91,8 +92,8 @@ SEEDS = ALL_SEEDS[:10]
 
 VARIANTS = {
     "dqn": Variant("DQN, all features", 0.8),
-    "dqn-no-fgd": Variant("DQN without FGD's score", 0.8, "fgd"),
-    "dqn-no-forecasts": Variant("DQN without FGD's score and without forecasts", 0.8, f"fgd,{FORECAST_FEATURES}"),
+    "dqn-no-fgd": Variant("DQN without FGD's score", 0.8, FGD_SCORE),
+    "dqn-no-forecasts": Variant("DQN without FGD's score and without forecasts", 0.8, FGD_SCORE + FORECAST_FEATURES),
     "dqn-at-once": Variant("DQN for the next reward alone", 0.0, reward_scale=20.0),
 }
 
@@ -167,7 +168,7 @@ def small(name: str) -> Workload:
     return Workload(whole.name, whole.nodes[::KEEP], whole.pods)
 
 
-def measure(env: Env, without: str, seed: int) -> Scale:
+def measure(env: Env, without: tuple[str, ...], seed: int) -> Scale:
     """Look at features along random play; those in `without` are left out."""
     rng = np.random.default_rng(seed)
     observation, _ = env.reset(seed=seed)
@@ -180,8 +181,7 @@ def measure(env: Env, without: str, seed: int) -> Scale:
         count += mask.sum()
         observation, *_ = env.step(random_rows(mask, rng))
     deviation = np.sqrt(squares / count)
-    what = excluded_features(without)
-    out = np.concatenate([what.features, what.features, [what.fgd]])
+    out = np.array([feature.name in without for feature in GPU.node])
     unit = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=(deviation > NO_SPREAD) & ~out)
     return Scale(total / count, unit)
 
@@ -238,7 +238,7 @@ def _card(name: str, variant: Variant, settings: DQNConfig, asked: Json, seed: i
         ratio=1.3,
         training=tuple(asked["training"]),
         seeds=f"{seed} for training",
-        settings={**asdict(settings), "without": variant.without},
+        settings={**asdict(settings), "without": ", ".join(variant.without)},
         steps=int(asked["decisions"]),
         made_by=f"steersman {steersman.__version__}",
     )

@@ -99,7 +99,7 @@ def check_new_folder(output: Path) -> None:
 
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> ClusterTarget:
-    """Return the cluster of these options (`apps.load.target`); print it if the local one is the only choice."""
+    """Return the cluster of these options (`apps.load.live_cluster`); print it if the local one is the only choice."""
     from steersman.apps.load.live_cluster import find_target
 
     target = find_target(kubeconfig, context, name)

@@ -20,7 +20,7 @@ from steersman.policies.gpu_state.arrays import RULE_COUNT
 from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.gpu_state.views import FeatureVariances, feature_spread
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.node_scores.local_scores import BEST_FIT, FGD
+from steersman.policies.node_scores.local_scores import BEST_FIT
 from steersman.simulation.arrivals import draw, trace_load
 from steersman.simulation.selection.stock_search import DrawPlayer, SearchOptions, mean_costs
 from steersman.workloads.workload import Workload
@@ -38,8 +38,7 @@ TERMS = (
     "least_waste_change",
     "left_squares_change",
 )
-"""Features of view `gpu` that have weights, with the scores of `RULES`."""
-RULES = (FGD, BEST_FIT)
+"""Features of view `gpu` that have weights, with the scores of `fgd` and `best-fit`."""
 RULE_UNIT = 0.2
 """Step of the weight of a rule, whose scores differ by about five points between nodes."""
 LEAST_SPREAD = 1e-6
@@ -59,6 +58,8 @@ MOST_NODES, PARTS = 128, 6
 """A cluster with more nodes is played in so many parts of that size."""
 DIGITS = 3
 """Significant digits of weights, so that what is printed is what decides."""
+LEAST_SHARE = 0.01
+"""Share of what the largest term of a kind of pods contributes, below which a term is left out."""
 PART_SEED = 5
 
 
@@ -87,14 +88,25 @@ class _Space:
     def policy(self, point: Floats) -> LinearPolicy:
         added = np.zeros_like(self.units)
         added[self.units > 0] = point * self.units[self.units > 0]
-        weights = self.start.weights.copy()
-        rules = np.zeros((POD_KINDS, RULE_COUNT)) if self.start.rules is None else self.start.rules.copy()
-        weights[:, : len(GPU.node)] += added[:, : len(GPU.node)]
-        rules += added[:, len(GPU.node) :]
-        # The weight of FGD's score is that of a feature.
-        weights[:, GPU.node_column("fgd_score")] += rules[:, FGD]
-        rules[:, FGD] = 0.0
+        return self._with(self._base + added)
+
+    @property
+    def _base(self) -> Floats:
+        rules = np.zeros((POD_KINDS, RULE_COUNT)) if self.start.rules is None else self.start.rules
+        return np.concatenate([self.start.weights, rules], axis=1)
+
+    def _with(self, weights: Floats) -> LinearPolicy:
+        weights, rules = np.split(weights, [len(GPU.node)], axis=1)
         return replace(self.start, name=FITTED, weights=weights, rules=rules if rules.any() else None)
+
+    def readable(self, policy: LinearPolicy) -> LinearPolicy:
+        """Return a policy with weights of `DIGITS` significant digits, without those that hardly matter."""
+        weights = _Space(policy, self.units)._base
+        # In units, that is by how much scores of nodes differ; weights of the start that stay are kept.
+        sizes = np.divide(np.abs(weights), self.units, out=np.zeros_like(weights), where=self.units > 0)
+        weights[(self.units > 0) & (sizes < LEAST_SHARE * sizes.max(axis=1, keepdims=True))] = 0.0
+        rounded = [float(f"{weight:.{DIGITS}g}") for weight in weights.ravel().tolist()]
+        return self._with(np.array(rounded).reshape(weights.shape))
 
 
 def fit_weights(
@@ -140,7 +152,7 @@ def fit_weights(
         average = memory * average + (1 - memory) * strategy.mean
         if progress is not None:
             progress(generation + 1, generations)
-    return _rounded(space.policy(average))
+    return space.readable(space.policy(average))
 
 
 def parts(workload: Workload) -> list[Workload]:
@@ -186,17 +198,6 @@ def _units(variances: Sequence[FeatureVariances]) -> Floats:
         of_kinds = spread[:, 0, column - FEATURES]
         units[:, column] = np.divide(1.0, of_kinds, out=np.zeros(POD_KINDS), where=of_kinds > LEAST_SPREAD)
     arrives = spread.any(axis=(1, 2))
-    for rule in RULES:
-        units[arrives, len(GPU.node) + rule] = RULE_UNIT
+    for column in (GPU.node_column("fgd_score"), len(GPU.node) + BEST_FIT):
+        units[arrives, column] = RULE_UNIT
     return units
-
-
-def _rounded(policy: LinearPolicy) -> LinearPolicy:
-    """Return a policy with weights of `DIGITS` significant digits."""
-
-    def rounded(values: Floats) -> Floats:
-        return np.array([float(f"{each:.{DIGITS}g}") for each in values.ravel()]).reshape(values.shape)
-
-    return replace(
-        policy, weights=rounded(policy.weights), rules=None if policy.rules is None else rounded(policy.rules)
-    )
