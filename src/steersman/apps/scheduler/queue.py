@@ -187,10 +187,8 @@ class SchedulingQueue:
             self._popped = 0
             return self._active
         # Of equal priorities the namespace goes first that had the fewest attempts in vain.
-        *_, name = min(
-            (heap[0][0], name == RETRIES, self._failures[name], name) for name, heap in self._deferred.items()
-        )
-        deferred = self._deferred[name]
+        heaps = self._deferred
+        deferred = heaps[min(heaps, key=lambda name: (heaps[name][0][0], name == RETRIES, self._failures[name]))]
         if not self._active or deferred[0][0] < self._active[0][0]:
             return deferred
         is_turn = self._popped >= TURN and deferred[0][0] == self._active[0][0]

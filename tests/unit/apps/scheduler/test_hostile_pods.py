@@ -16,7 +16,7 @@ from steersman.apps.scheduler import hints
 from steersman.apps.scheduler.queue import FAILURES, UNSCHEDULABLE_SECONDS
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler
-from steersman.core import time_slices
+from steersman.core import event_loop
 from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.store import NUMBERS_OF_WAITING
@@ -246,7 +246,7 @@ def test_scheduler_gives_way_after_some_milliseconds_of_attempts(monkeypatch: py
     world_of: list[World] = []
     # Each attempt takes a millisecond.
     monkeypatch.setattr(
-        time_slices, "time", SimpleNamespace(monotonic=lambda: world_of[0].attempts.failed_attempts / 1000)
+        event_loop, "time", SimpleNamespace(monotonic=lambda: world_of[0].attempts.failed_attempts / 1000)
     )
 
     async def run() -> None:
