@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.simulations import Candidates, SimulationTask, _open_evaluator, fgd_weights
+from steersman.agents.evolution.simulations import Candidates, SimulationTask, _open_evaluator
 from steersman.core.engines import TaskWorkers, make_workers, use_engine
 from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.heuristics import heuristic
+from steersman.policies.kinds import heuristic_as_linear
 from steersman.policies.linear import LinearPolicy
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload
@@ -91,7 +93,7 @@ def _tasks() -> list[Candidates]:
     rng = np.random.default_rng(1)
 
     def candidate() -> LinearPolicy:
-        weights = fgd_weights()
+        weights = heuristic_as_linear(heuristic("fgd")).weights
         weights[:, : 2 * FEATURES] += rng.normal(0.0, 0.1, (len(weights), 2 * FEATURES))
         return LinearPolicy("candidate", weights)
 

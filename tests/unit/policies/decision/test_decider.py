@@ -14,7 +14,6 @@ from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded
-from steersman.workloads.profile import profile_arrays
 from steersman.workloads.workload import Workload
 
 
@@ -155,12 +154,11 @@ def test_decider_follows_changing_gpu_models(
     assert "ZX80" in {each.model for each in state.gpu_types}
 
 
-def test_cached_profile_serves_renumbered_nodes(choosy: Workload) -> None:
-    """An outlook is worked out beside the scheduler; meanwhile the cluster's state may have become another."""
+def test_leftover_tables_of_a_profile_serve_any_nodes(choosy: Workload) -> None:
+    """They are computed in another process; meanwhile nodes may come and go."""
     profile, policy = Simulator(choosy).profile, concrete("steersman")
     state = ClusterState(choosy.nodes)
-    other = profile_arrays(profile, tuple(reversed(state.gpu_types)))
-    decider = Decider(ClusterView(state, profile=profile, leftovers=leftover_arrays(profile, other)), policy)
+    decider = Decider(ClusterView(state, profile=profile, leftovers=leftover_arrays(profile)), policy)
     plain = Decider(ClusterView(state, profile=profile), policy)
     for pod in choosy.pods[:40]:
         c = state.class_id(pod.pod_class)

@@ -19,6 +19,7 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.gpu_state import gpu_features as g
 from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
+from steersman.policies.gpu_state.leftover_tables import PLANNED
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
@@ -155,15 +156,9 @@ def test_features_match_their_names(workload):
     np.testing.assert_allclose(features["cpu_left_after"], usable / unit, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(features["fragmented_after"], cluster.fragments.total / GPU_MILLI, atol=1e-4)
     np.testing.assert_allclose(features["left_squares_after"], (left**2).sum(axis=1), atol=1e-5)
-    np.testing.assert_allclose(features["idle_squared_after"], left.sum(axis=1) ** 2 / 5, rtol=1e-4, atol=1e-5)
-    for cause in ("lack_both", "lack_gpu", "lack_cpu", "no_access"):
-        names = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lack_cpu", "no_access")
-        expected = cluster.fragments.causes[:, names.index(cause)] / GPU_MILLI
-        np.testing.assert_allclose(features[f"{cause}_after"], expected, atol=1e-4)
-    for t, name in enumerate(("knapsack", "to_shares", "at_random", "closed", "planned")):
-        table = cluster.learned.leftovers.by_left[:, t]
-        expected = (table[nodes.gpu_free] * there).sum(axis=1)
-        np.testing.assert_allclose(features[f"lost_{name}_after"], expected, rtol=1e-4, atol=1e-4)
+    table = cluster.learned.leftovers.by_left[:, PLANNED]
+    expected = (table[nodes.gpu_free] * there).sum(axis=1)
+    np.testing.assert_allclose(features["lost_planned_after"], expected, rtol=1e-4, atol=1e-4)
     for low, column in zip([f.low for f in GPU.node], rows.T, strict=True):
         assert (column >= low - 1e-6).all()
     np.testing.assert_allclose(rows[:, g.FEATURES : 2 * g.FEATURES], 0, atol=1e-6)  # a pod of nothing changes nothing

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from steersman.cluster.model import GPU_MILLI, GpuType, Node, Pod, PodClass, Requests
 from steersman.envs.inflation.episodes import InflationVectorEnv
-from steersman.policies.gpu_state.leftover_tables import LEAST_WASTE, NEVER, leftover_tables
-from steersman.policies.gpu_state.leftovers import TABLES, leftover_arrays
+from steersman.policies.gpu_state.leftover_tables import LEAST_WASTE, NEVER, PLANNED, leftover_tables
+from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.workloads.profile import TypicalPod, profile_arrays
 from steersman.workloads.workload import Workload
 
@@ -28,7 +28,7 @@ def mixes(draw):
 @given(mixes(), st.lists(st.integers(0, GPU_MILLI), min_size=1, max_size=5))
 def test_tables_match_their_names(pods, amounts):
     profile = profile_arrays(pods, [GpuType("A", ()), GpuType("B", ())])
-    leftovers = leftover_arrays(pods, profile)
+    leftovers = leftover_arrays(pods)
     tables = leftover_tables(leftovers, profile)
     sizes = sorted({pod.gpu_milli for pod in pods if pod.gpu_count})
     for left in amounts:
@@ -36,11 +36,7 @@ def test_tables_match_their_names(pods, amounts):
         dead = 0 if fitting or not sizes else left / GPU_MILLI
         own = [(left - max(fitting, default=0)) / GPU_MILLI, dead, (left / GPU_MILLI) ** 2]
         assert tables.by_left[left, LEAST_WASTE:] == pytest.approx(own)
-        assert (tables.by_left[left, : len(TABLES)] == leftovers.tables[:, left]).all()
-        assert tables.counts[left].tolist() == [left // size for size in sizes]
-    groups = [leftovers.group[tables.order[a:b]] for a, b in zip(tables.start, tables.start[1:], strict=False)]
-    assert all((group == g).all() for g, group in enumerate(groups))
-    assert sorted(tables.order.tolist()) == list(range(len(pods)))
+        assert tables.by_left[left, PLANNED] == leftovers.planned[left]
     for s, sequence in enumerate(leftovers.sequences):
         for j, m in enumerate(sequence):
             for model in range(3):

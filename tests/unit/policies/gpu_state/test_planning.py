@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
 
-from steersman.cluster.model import GPU_MILLI, GpuType
+from steersman.cluster.model import GPU_MILLI
 from steersman.policies.gpu_state import leftovers, planning
 from steersman.workloads.formats.openb import embedded
-from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods
+from steersman.workloads.profile import TypicalPod, typical_pods
 
 
 def pods(*shares):
@@ -84,20 +84,14 @@ def test_a_mix_without_gpus_plans_nothing():
     assert not planning.planned_losses(()).any()
 
 
-def test_tables_of_the_outlook():
-    profile = pods((300, 0.5), (700, 0.25), (1000, 0.25))
-    arrays = leftovers.leftover_arrays(profile, profile_arrays(profile, ()))
-    knapsack, shares, filling, closed, _ = arrays.tables
-    assert [round(float(knapsack[x]), 3) for x in (100, 300, 650, 950, 1000)] == [0.1, 0, 0.05, 0.05, 0]
-    assert shares[1000] == pytest.approx(2 / 3 * shares[700] + 1 / 3 * shares[300])
-    assert shares[700] == pytest.approx(2 / 3 * 0.1 + 1 / 3 * 0)  # 700: then 400, then 100; or 0 at once
-    assert filling[1000] == pytest.approx(0.5 * filling[700] + 0.25 * filling[300] + 0.25 * 0)
-    assert closed[500] == pytest.approx(0.5 * (1 - 0.5))
-    assert arrays.counts[0, 999] == 3
-    assert arrays.group.tolist() == [1, 2, 3]
+def test_pods_of_random_sizes_fill_a_device():
+    losses = planning.filling_losses((300, 700), (0.5, 0.25))
+    assert losses[1000] == pytest.approx(2 / 3 * losses[700] + 1 / 3 * losses[300])
+    assert losses[700] == pytest.approx(2 / 3 * 0.1 + 1 / 3 * 0)  # 700: then 400, then 100; or 0 at once
 
 
-def test_outlook_counts_pods_that_require_a_model():
-    profile = (TypicalPod(1000, 1000, 1, ("A",), 0.5), TypicalPod(1000, 1000, 1, ("A", "B"), 0.25), *pods((1000, 0.25)))
-    model = leftovers.leftover_arrays(profile, profile_arrays(profile, [GpuType("A", ()), GpuType("B", ())])).model
-    np.testing.assert_allclose(model, [[0.625, 1.0], [0.125, 0.5], [0, 0.25]])
+def test_ratios_and_the_smallest_share_are_those_of_the_profile():
+    arrays = leftovers.leftover_arrays(pods((300, 0.5), (1000, 0.5)))
+    assert arrays.smallest.tolist() == [300]
+    assert arrays.ratios[0] == pytest.approx(1000 / 650)
+    assert (arrays.planned == planning.planned_losses(pods((300, 0.5), (1000, 0.5)))).all()
