@@ -83,7 +83,7 @@ def test_command_reports_unschedulable_nodes_and_invalid_objects(
 
     found: list[object] = []
     on_double(test)
-    monkeypatch.setattr("steersman.apps.local_cluster.record.require", lambda _: None)
+    monkeypatch.setattr("steersman.cli.commands.cluster.nodes.require", lambda _: None)
     monkeypatch.setattr("steersman.cli.commands.cluster.nodes.ask", lambda *_: found[0])
     assert main(["cluster", "nodes", "--format", "csv"]) == 0
     shown = capsys.readouterr()
