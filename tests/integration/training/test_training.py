@@ -13,7 +13,6 @@ from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.files.policy_file import read_policy
-from steersman.policies.gpu_state.gpu_features import FEATURES
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
@@ -92,27 +91,6 @@ def test_evolution_improves_on_its_reference():
     search = Evolution((small("gpuspec25", 12),), SimulationTask(), EvolutionConfig(population=10, episodes=1), seed=1)
     gains = [search.iterate()["gain"] for _ in range(25)]
     assert np.mean(gains[-5:]) > max(5.0, np.mean(gains[:5]) + 5.0)
-
-
-@pytest.mark.parametrize("network", ["linear", "mlp"])
-def test_excluded_features_never_get_a_weight(network):
-    def weights(without):
-        config = EvolutionConfig(network=network, population=4, episodes=1, step=0.5, memory=0.0, without=without)
-        search = Evolution((small("default"),), SimulationTask(), config, seed=1)
-        search.iterate()
-        found = search.policy("p")
-        rules = getattr(found, "rules", None)
-        return found.weights[:, 2 * FEATURES], np.zeros((4, 8)) if rules is None else rules
-
-    fgd, rules = weights("")
-    assert fgd.all()
-    assert rules.any() == (network == "linear")
-    fgd, rules = weights("fgd")
-    assert not fgd.any()
-    assert rules.any() == (network == "linear")
-    fgd, rules = weights("rules")
-    assert fgd.all()
-    assert not rules.any()
 
 
 def test_waiting_time_is_evolved_in_timed_runs():

@@ -10,7 +10,7 @@ from tests.support.errors import raises
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Evolution, SimulationTask
 from steersman.cli.main import main
-from steersman.core.errors import InputError, UsageError
+from steersman.core.errors import InputError
 from steersman.policies.base import default_member
 from steersman.policies.features import GPU
 from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
@@ -88,8 +88,6 @@ def test_policies_of_another_kind_are_rejected(tmp_path, workload, policies):
             evolve(plan(workload, start, network=network), tmp_path / "run", ONCE)
     with raises(InputError, "6"):
         evolve(plan(workload, policies["mlp"], network="mlp", hidden="6,6"), tmp_path / "run", ONCE)
-    with raises(UsageError, "--without"):
-        evolve(plan(workload, policies["linear"], without="fgd"), tmp_path / "run", ONCE)
     gradients = {
         "head.weight": np.zeros((4, len(GPU.node) + len(GPU.pod) + len(GPU.context))),
         "head.bias": np.zeros(4),

@@ -87,7 +87,7 @@ def test_weights_are_printed_as_they_are(found: str) -> None:
     """Three significant digits, and none where nothing differs between nodes."""
     weights = np.frombuffer(bytes.fromhex(found))
     assert [float(f"{each:.3g}") for each in weights] == weights.tolist()
-    assert np.count_nonzero(weights) <= 4 * (len(fitting.TERMS) + len(fitting.RULES))
+    assert np.count_nonzero(weights) <= 4 * (len(fitting.TERMS) + 2)
 
 
 def generations_of(workload: Workload, options: SearchOptions = WHOLE) -> tuple[int, int]:

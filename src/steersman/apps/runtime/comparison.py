@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import structlog
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass
@@ -25,7 +26,7 @@ from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.kubernetes.credentials import file_stamp
 from steersman.policies.base import Policy, decided_by, default_member
-from steersman.policies.files.policy_file import SUFFIX, Card, ComparedOn, read_policy
+from steersman.policies.files.policy_file import SUFFIX, Card, ComparedOn, read_policy, tensors_of
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.policies.registry import PORTFOLIO_NAMES, check_telemetry, policy_path, resolve, split_limit
@@ -215,8 +216,14 @@ class PolicyChoice:
     evidence: str = ""
 
     def is_same(self, other: PolicyChoice) -> bool:
-        """Return True if both choices select the same policy, member and file version."""
-        return (self.policy.name, self.member, self.version) == (other.policy.name, other.member, other.version)
+        """Return True if both choices select the same policy, member, file version and weights."""
+        # Weights that were fitted to the cluster again have the same name.
+        one, two = tensors_of(self.policy), tensors_of(other.policy)
+        return (
+            (self.policy.name, self.member, self.version) == (other.policy.name, other.member, other.version)
+            and one.keys() == two.keys()
+            and all(np.array_equal(one[name], two[name]) for name in one)
+        )
 
 
 def compare(task: tuple[Workload, Policy]) -> MemberChoice:

@@ -4,14 +4,13 @@ kube-scheduler's plugins look at the changed object and guess; here all filters 
 microseconds for a group of equal pods. So a pod is tried again only if it fits now, and other changes cost it nothing.
 
 A pod without rules about other pods, host ports or volumes can be helped only by the changed nodes. The others may be
-helped on any node by any change: by a pod that was bound or deleted, a node's label, a claim.
+helped on any node: by a pod that was deleted, a node's label; those with affinity, spread or claims by any change.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
-from itertools import chain
 
 import numpy as np
 
@@ -42,7 +41,7 @@ class Hints:
         self._changed = False
         self._due_at = 0.0
         # By namespace, how many pods that share no group are still to be looked at, and nodes that may help them.
-        self._slow: dict[str, int] = {}
+        self._slow: dict[tuple[str, bool], int] = {}
         self._slow_freed: set[int] = set()
 
     def node_changed(self, slot: int, *, may_have_grown: bool) -> None:
@@ -76,7 +75,7 @@ class Hints:
     def helped(
         self,
         groups: Mapping[Group, CachedPod],
-        singles: Mapping[str, dict[str, QueuedPod]],
+        singles: Mapping[tuple[str, bool], dict[str, QueuedPod]],
         room: Callable[[CachedPod, Set[int]], int],
     ) -> dict[Group, int]:
         """Return how many pods of each group the collected changes help, and forget the changes.
@@ -86,31 +85,28 @@ class Hints:
 
         Args:
             groups: groups of unschedulable pods that share them, with a pod of each.
-            singles: the other unschedulable pods by namespace and key; a pod that was looked at becomes the last one.
+            singles: the other unschedulable pods, see `SchedulingQueue`; a pod that was looked at becomes the last one.
             room: number of pods like this one that fit now, given the nodes that may take more than before.
         """
         began = time.thread_time()
-        freed, claims = frozenset(self._freed), frozenset(self._claims)
-        self._freed.clear()
-        self._claims.clear()
+        freed, claims, self._freed, self._claims = self._freed, self._claims, set(), set()
         self._slow_freed |= freed
-        counts = {group: count for group, pod in groups.items() if (count := room(pod, freed))}
+        counts = {group: n for group, pod in groups.items() if (freed or pod.follows) and (n := room(pod, freed))}
         if claims:
-            for queued in chain.from_iterable(pods.values() for pods in singles.values()):
-                if any(claim.key in claims for claim in queued.pod.claims):
-                    counts[queued.group] = 1
+            waiting = (queued for pods in singles.values() for queued in pods.values())
+            counts |= {each.group: 1 for each in waiting if any(claim.key in claims for claim in each.pod.claims)}
         if self._changed:
-            self._slow |= {namespace: len(pods) for namespace, pods in singles.items()}
+            self._slow |= {name: len(pods) for name, pods in singles.items() if freed or name[1]}
             self._changed = False
         searched = time.thread_time()
         while self._slow and time.thread_time() - searched < SEARCH_SECONDS:
-            namespace = next(iter(self._slow))
-            left, pods = self._slow.pop(namespace) - 1, singles.get(namespace)
+            name = next(iter(self._slow))
+            left, pods = self._slow.pop(name) - 1, singles.get(name)
             if not pods:
                 continue
             if left:
                 # One pod of each namespace at a time, or thousands of one would keep those of others waiting.
-                self._slow[namespace] = left
+                self._slow[name] = left
             key = next(iter(pods))
             queued = pods[key] = pods.pop(key)
             if count := room(queued.pod, self._slow_freed):

@@ -63,13 +63,13 @@ class SchedulingQueue:
         epoch: zero of the clock, seconds since 1970; nan: as it is now.
 
     Attributes:
-        singles: unschedulable pods that share no group, by namespace and key.
+        singles: unschedulable pods that share no group, by namespace and `CachedPod.follows`, then key.
     """
 
     clock: Callable[[], float] = time.monotonic
     ordering: PodOrdering | None = None
     epoch: float = math.nan
-    singles: dict[str, dict[str, QueuedPod]] = field(default_factory=dict)
+    singles: dict[tuple[str, bool], dict[str, QueuedPod]] = field(default_factory=dict)
     _all: dict[str, QueuedPod] = field(default_factory=dict)
     _active: Heap = field(default_factory=list)
     _deferred: dict[str, Heap] = field(default_factory=dict)
@@ -187,8 +187,8 @@ class SchedulingQueue:
             self._popped = 0
             return self._active
         # Of equal priorities the namespace goes first that had the fewest attempts in vain.
-        _, _, namespace = min((heap[0][0], self._failures[name], name) for name, heap in self._deferred.items())
-        deferred = self._deferred[namespace]
+        heaps = self._deferred
+        deferred = heaps[min(heaps, key=lambda name: (heaps[name][0][0], name == RETRIES, self._failures[name]))]
         if not self._active or deferred[0][0] < self._active[0][0]:
             return deferred
         is_turn = self._popped >= TURN and deferred[0][0] == self._active[0][0]
@@ -200,7 +200,6 @@ class SchedulingQueue:
         # `_wait_for_change` gives it a new one.
         popped = queued.number
         self._failures[queued.pod.pod.namespace] += 1
-        self._failures[RETRIES] += queued.attempts > 0
         if self._count_failure(queued):
             self._wait_for_change(queued, hopeful=hopeful)
             if not hopeful:
@@ -328,7 +327,7 @@ class SchedulingQueue:
         queued.number = self._number
 
     def _join(self, queued: QueuedPod) -> None:
-        pod = queued.pod
+        pod, queued.follows = queued.pod, queued.pod.follows
         key = pod.key if pod.claims or pod.class_id < 0 else ""
         queued.group = (pod.class_id, pod.labels_id, pod.pod.priority, key) if queued.hopeful else NO_GROUP
         index, name = self._index(queued)
@@ -344,8 +343,9 @@ class SchedulingQueue:
         if self.ordering is not None:
             self.ordering.discard_unschedulable(queued)
 
-    def _index(self, queued: QueuedPod) -> tuple[dict[Any, dict[str, QueuedPod]], str | Group]:
-        return (self.singles, queued.pod.pod.namespace) if queued.group[-1] else (self._groups, queued.group)
+    def _index(self, queued: QueuedPod) -> tuple[dict[Any, dict[str, QueuedPod]], tuple[str, bool] | Group]:
+        name = (queued.pod.pod.namespace, queued.follows)
+        return (self.singles, name) if queued.group[-1] else (self._groups, queued.group)
 
     def _regroup(self, queued: QueuedPod, ordering: PodOrdering) -> None:
         """Give a pod the group of the order that it belongs to now; its place stays."""

@@ -34,7 +34,7 @@ class QueuedPod:
         message: why it was unschedulable at the last attempt, as in its event.
         reported_at: when the message was last computed, seconds of the clock.
         hopeful: whether a cluster change may help it.
-        group: group that it is woken with while it is unschedulable.
+        group, follows: group that it is woken with, and `CachedPod.follows`, when it was last found unschedulable.
         place: its queue; "tried" from `pop` on.
         number: number of its last move.
         order_group: group of pods that are alike for the order, -1: none.
@@ -53,6 +53,7 @@ class QueuedPod:
     reported_at: float = 0.0
     hopeful: bool = True
     group: Group = NO_GROUP
+    follows: bool = False
     place: QueueState = ""
     number: int = 0
     order_group: int = -1

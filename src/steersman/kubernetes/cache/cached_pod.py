@@ -69,6 +69,11 @@ class CachedPod:
         """Whether it is being deleted."""
         return self.pod.terminating
 
+    @property
+    def follows(self) -> bool:
+        """Whether a change that frees nothing may help it, such as another pod that was bound, or a claim."""
+        return bool(self.claims or self.pod.constraints.affinity or self.pod.constraints.spread)
+
 
 def has_changed(pod: CachedPod, head: LivePod) -> bool:
     """Return whether a pending pod differs from what its model was decoded from, or is being deleted."""

@@ -36,8 +36,9 @@ from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
-from steersman.policies.base import Need, Policy
+from steersman.policies.base import Need, Policy, renamed
 from steersman.policies.files.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
+from steersman.policies.greedy_forecast import blend
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
 from steersman.policies.kinds import kube_scheduler
 from steersman.policies.linear import LinearPolicy
@@ -46,6 +47,7 @@ from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice
+from steersman.simulation.selection.fitting import FITTED
 from steersman.workloads.profile import node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
@@ -73,6 +75,14 @@ def first_member(task: tuple[Workload, Policy]) -> MemberChoice:
 
 def default_of_kube_scheduler(task: tuple[Workload, Policy]) -> MemberChoice:
     return made_up(task[1].members[-1])
+
+
+def fitted(_: tuple[Workload, Policy]) -> MemberChoice:
+    return made_up(renamed(blend(0.03, 0.03), FITTED))
+
+
+def fitted_again(_: tuple[Workload, Policy]) -> MemberChoice:
+    return made_up(renamed(blend(0.1, 0.0), FITTED))
 
 
 def a_rule(_: tuple[Workload, Policy]) -> MemberChoice:
@@ -128,7 +138,7 @@ def scraped(made: PolicyComparison) -> str:
 
 
 def bad_policy(folder: Path) -> Path:
-    """What the shipped policy likes best it likes least."""
+    """What greedy-forecast likes best it likes least."""
     with policy_path("steersman") as path:
         card, arrays = read_policy(path)
     bad = msgspec.structs.replace(card, name="bad", network="linear", members=())
@@ -200,6 +210,20 @@ def test_repeated_comparison_with_equal_outcome_changes_nothing() -> None:
     made._work = first_member
     assert look(made, some_nodes(24))
     assert not made.choice.is_same(former)
+
+
+@pytest.mark.usefixtures("_at_once")
+def test_weights_that_were_fitted_again_replace_the_former_ones() -> None:
+    """Both are called fitted; the same weights change nothing."""
+    made = comparison(work=fitted)
+    assert look(made)
+    assert not look(made, some_nodes(12)), "compared again, with the same weights"
+    former = made.choice
+    made._work = fitted_again
+    assert look(made, some_nodes(24))
+    assert (made.choice.member, made.choice.version) == (former.member, former.version) == (FITTED, former.version)
+    assert isinstance(made.choice.policy, LinearPolicy)
+    np.testing.assert_array_equal(made.choice.policy.weights, blend(0.1, 0.0).weights)
 
 
 @pytest.mark.parametrize(("nodes", "pods"), [(6, 19), (6, 0), (6, -1), (-1, 30)])
@@ -388,24 +412,6 @@ def test_a_file_that_was_fitted_to_another_cluster_is_compared(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_fitted_file_replaces_the_policy_once_written(tmp_path: Path) -> None:
-    later = tmp_path / "later.safetensors"
-    file = PolicyReloader("steersman", later)
-    made = PolicyComparison(file, work=second_member)
-    assert look(made)
-    assert not file.renewed()
-    fitted_to(tmp_path, some_nodes()).rename(later)
-    assert file.renewed()
-    assert look(made)
-    assert made.choice.policy.name == "later"
-    later.write_bytes(later.read_bytes()[:100])
-    assert not file.renewed()
-    assert "later.safetensors" in file.problem
-    assert not look(made)
-    assert made.choice.policy.name == "later"
-
-
-@pytest.mark.usefixtures("_at_once")
 def test_a_changed_file_is_compared_while_the_former_one_decides(tmp_path: Path) -> None:
     file = PolicyReloader(str(bad_policy(tmp_path)))
     made = PolicyComparison(file, work=the_policy)
@@ -432,11 +438,11 @@ def test_inverted_policy_is_detected(tmp_path: Path) -> None:
 
 
 def test_member_of_a_real_comparison_is_the_one_of_every_command() -> None:
-    made = comparison()
+    made = comparison("rules")
     assert look(made)
-    assert made.choice.policy.name == "steersman"
+    assert made.choice.policy.name == "rules"
     workload = live_comparison._workload(some_nodes(), PODS)
-    promised = Simulator(workload).member(resolve("steersman"))
+    promised = Simulator(workload).member(resolve("rules"))
     assert (made.choice.member, made.choice.evidence) == (promised.policy.name, promised.evidence)
 
 

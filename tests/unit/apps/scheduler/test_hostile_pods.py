@@ -16,7 +16,7 @@ from steersman.apps.scheduler import hints
 from steersman.apps.scheduler.queue import FAILURES, UNSCHEDULABLE_SECONDS
 from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler
-from steersman.core import time_slices
+from steersman.core import event_loop
 from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.store import NUMBERS_OF_WAITING
@@ -237,7 +237,7 @@ def test_search_for_woken_pods_does_not_read_all_pods_that_share_no_group() -> N
         queue = world.scheduler.queue
         assert queue.unschedulable == PODS
         assert not queue.groups()
-        assert {namespace: len(pods) for namespace, pods in queue.singles.items()} == {"full": PODS}
+        assert {name: len(pods) for name, pods in queue.singles.items()} == {("full", True): PODS}
 
     play(test)
 
@@ -246,7 +246,7 @@ def test_scheduler_gives_way_after_some_milliseconds_of_attempts(monkeypatch: py
     world_of: list[World] = []
     # Each attempt takes a millisecond.
     monkeypatch.setattr(
-        time_slices, "time", SimpleNamespace(monotonic=lambda: world_of[0].attempts.failed_attempts / 1000)
+        event_loop, "time", SimpleNamespace(monotonic=lambda: world_of[0].attempts.failed_attempts / 1000)
     )
 
     async def run() -> None:
@@ -263,3 +263,55 @@ def test_scheduler_gives_way_after_some_milliseconds_of_attempts(monkeypatch: py
         assert max(after - before for before, after in itertools.pairwise(attempts)) <= 6
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("kind", "looks"), [("anti-affinity", False), ("node selector", False), ("affinity", True), ("spread", True)]
+)
+def test_pods_that_a_binding_cannot_help_are_not_looked_at_after_it(
+    kind: str, looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "NUMBERS_OF_WAITING", 24)
+
+    def test(world: World) -> None:
+        world.apply("create", machine("node"))
+        for i in range(PODS):
+            world.apply("create", hostile_pod(kind, i, has_room=False, scheduler="steersman"))
+        world.apply("create", small_pod("small"))
+        world.run(seconds=60.0)
+        looked_at: list[str] = []
+
+        def room(_: Scheduler, pod: CachedPod, __: set[int]) -> int:
+            looked_at.append(pod.key)
+            return 0
+
+        monkeypatch.setattr(Scheduler, "_room", room)
+        world.apply("create", small_pod("other"))
+        world.run(seconds=60.0)
+        assert world.node_of("other/other")
+        assert bool(looked_at) == looks
+        # What frees a node may help any pod.
+        world.apply("delete", small_pod("small"))
+        world.run(seconds=60.0)
+        assert len(set(looked_at)) == PODS
+
+    play(test)
+
+
+@pytest.mark.parametrize("numbers", [0, NUMBERS_OF_WAITING])
+def test_pod_whose_rules_change_while_it_waits_is_tried_again(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "NUMBERS_OF_WAITING", numbers)
+
+    def test(world: World) -> None:
+        world.apply("create", machine("node"))
+        world.apply("create", hostile_pod("node selector", 0, has_room=True, scheduler="steersman"))
+        world.run()
+        changed = hostile_pod("affinity", 0, has_room=True, scheduler="steersman")
+        changed["metadata"]["name"] = "node-selector-0"
+        world.apply("create", changed)
+        world.run()
+        world.apply("create", {**machine("other"), "metadata": {"name": "other", "labels": {"pool-0": "0"}}})
+        world.run(seconds=60.0)
+        assert world.attempts.failed_attempts >= 2
+
+    play(test)

@@ -14,7 +14,7 @@ from tests.support.nightly import examples
 from tests.unit.apps.scheduler.test_queue import Clock, popped
 
 from steersman.apps.scheduler.ordering import BACKFILL_DEPTH, PodOrdering
-from steersman.apps.scheduler.queue import UNSCHEDULABLE_SECONDS, SchedulingQueue
+from steersman.apps.scheduler.queue import FAILURES, TURN, UNSCHEDULABLE_SECONDS, SchedulingQueue
 from steersman.apps.scheduler.queued_pod import Group, QueuedPod
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
@@ -286,6 +286,7 @@ class PlainPod:
     until: float = 0.0
     unschedulable_since: float = 0.0
     number: int = 0
+    is_retry: bool = False
 
 
 @dataclass
@@ -298,6 +299,8 @@ class PlainQueue:
     number: int = 0
     last: float = -math.inf
     all_moved: int = 0
+    failures: int = 0
+    popped: int = 0
 
     def at(self, place: str) -> list[PlainPod]:
         return sorted((each for each in self.pods if each.place == place), key=lambda each: each.number)
@@ -305,6 +308,7 @@ class PlainQueue:
     def move(self, each: PlainPod, place: str) -> None:
         self.number += 1
         each.place, each.number = place, self.number
+        each.is_retry = each.attempts > 0
 
     def add(self, pod: CachedPod) -> None:
         known = next((each for each in self.pods if each.pod is pod), None)
@@ -344,14 +348,32 @@ class PlainQueue:
         for each in sorted(self.at("unschedulable"), key=lambda each: each.unschedulable_since):
             if each.unschedulable_since + UNSCHEDULABLE_SECONDS <= now:
                 self.move(each, "active")
-        found = next(iter(self.in_turn(self.at("active"))), None)
+        found = next(iter(self.in_turn(self.at("active"))), None) if self.order is not None else self.first_active()
         if found is None:
             found = min(self.at("backoff"), key=lambda each: (math.ceil(each.until), *self.key(each)), default=None)
         if found is not None:
             self.move(found, "tried")
         return found
 
+    def first_active(self) -> PlainPod | None:
+        """Pods that were not tried go first, but some attempts are those of the others; all are of one namespace."""
+        active = sorted(self.at("active"), key=lambda each: (-each.pod.pod.priority, each.is_retry, each.since))
+        retries = [each for each in active if each.is_retry]
+        if not retries:
+            self.popped = 0
+        if not active or self.failures >= FAILURES:
+            return next(iter(active), None)
+        first = next((each for each in active if not each.is_retry), None)
+        if first is None or (retries and retries[0].pod.pod.priority > first.pod.pod.priority):
+            return retries[0]
+        if retries and self.popped >= TURN and retries[0].pod.pod.priority == first.pod.pod.priority:
+            self.popped = 0
+            return retries[0]
+        self.popped += 1
+        return first
+
     def fails(self, each: PlainPod, place: str) -> None:
+        self.failures += place == "unschedulable"
         each.attempts += 1
         each.until = self.clock() + min(2.0 ** (each.attempts - 1), 10.0)
         popped_at = each.number
@@ -382,6 +404,7 @@ class PlainQueue:
                 count = max(count, BACKFILL_DEPTH)
         for each in alike[:count]:
             self.move(each, "active") if each.until <= self.clock() else self.waits(each)
+            each.is_retry = each.place == "backoff"
 
 
 def score_of(order: Order, each: PlainPod, now: float, waiting: int) -> float:
@@ -454,7 +477,6 @@ def compare(queue: SchedulingQueue, plain: PlainQueue, clock: Clock, steps: list
 @settings(max_examples=examples(300), deadline=None)
 @given(STEPS)
 def test_without_an_order_the_queue_pops_by_priority_and_age(steps: list[tuple[str, int]]) -> None:
-    """Backoff, wakes and ties are those that the queue had before there were orders."""
     clock = Clock()
     compare(SchedulingQueue(clock), PlainQueue(clock), clock, steps)
 
