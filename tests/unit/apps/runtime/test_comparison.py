@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
-from tests.support.errors import raises
 
 from steersman.apps.runtime import comparison as live_comparison
 from steersman.apps.runtime import policy_manager as policy_manager_module
@@ -461,7 +460,7 @@ def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -
     member = Simulator(workload).member(portfolio).policy
     with policy_path("steersman") as path:
         card, arrays, evidence = prepare_chosen(path, portfolio, workload)
-        with raises(SteersmanError):
+        with pytest.raises(SteersmanError, match="card, network: is a portfolio; one member"):
             prepare_policy(path, workload)
     assert card.members == (member.name,)
     assert evidence.startswith(f"{member.name} decides: ")
