@@ -73,6 +73,8 @@ def _generated() -> Iterator[Measured]:
 
 
 def _departures() -> Iterator[Measured]:
+    if not any(RESULTS.rglob("steady_state.json")):
+        return  # it takes hours, and is left out until it is made with the present policy
     result, link = _result("steady_state")
     clusters = result["values"]
     for policy in clusters[0]["waits"]["0.8"]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import Registry, attribute_errors, import_object
@@ -21,6 +22,7 @@ from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portf
 from steersman.policies.formula import FORMULA_SUFFIX, is_formula, open_formula
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.kube_minors import rules_of
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
@@ -250,19 +252,20 @@ def policy_label(spec: str) -> str:
 
 @contextmanager
 def policy_path(spec: str) -> Iterator[Path]:
-    """Provide the file of a policy: a path, or a temporary file of one of `FILE_NAMES`.
+    """Provide the file of a policy: a path, or a temporary file of one of `FILE_NAMES` or of a formula.
 
     Raises:
         UsageError: it is a name or a weighted sum, and so has no file.
     """
     spec, _ = split_limit(spec)
-    if spec in FILE_NAMES:
+    if spec in FILE_NAMES or is_formula(spec):
         with TemporaryDirectory(prefix="steersman-") as folder:
-            file = Path(folder) / f"{spec}{SUFFIX}"
+            file = Path(folder) / f"{Path(spec).stem}{SUFFIX}"
             if spec in PORTFOLIO_NAMES:
                 write_policy(file, portfolios.portfolio_card(spec), portfolios.portfolio_tensors(spec))
             else:
-                write_policy(file, greedy_forecast.forecast_card(), greedy_forecast.forecast_policy().tensors())
+                policy = cast(LinearPolicy, resolve(spec))
+                write_policy(file, greedy_forecast.forecast_card(policy.name), policy.tensors())
             yield file
     elif not Path(spec).exists() and ("=" in spec or spec in names()):
         raise UsageError(

@@ -14,7 +14,7 @@ from tests.support.errors import raises
 from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import write_policy
+from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.formula import (
     HEADER,
     KIND_NAMES,
@@ -31,7 +31,7 @@ from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.kinds import as_linear
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolios import blends
-from steersman.policies.registry import resolve
+from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import random_cluster
@@ -227,3 +227,18 @@ def test_what_has_no_text_is_refused() -> None:
         many = replace(many, rules=np.ones((POD_KINDS, RULE_COUNT)))
     with raises(UsageError, "policy many has ", f" weights; expected at most {MOST_TERMS} weights in a formula"):
         formula_text(many)
+
+
+def test_prepared_formula_decides_as_its_text(tmp_path: Path) -> None:
+    """The plugin for kube-scheduler reads policy files alone, which also hold the typical pods."""
+    workload = Workload("w", embedded("default").nodes[::40], embedded("default").pods[::40])
+    text = Path(written(tmp_path, formula_text(some_random_weights())))
+    with policy_path(str(text)) as file:
+        write_policy(tmp_path / "prepared.safetensors", *prepare_policy(file, workload))
+    runs = [
+        Simulator(workload).run(resolve(str(each)), seed=5, record=True)
+        for each in (text, tmp_path / "prepared.safetensors")
+    ]
+    placed = [(run.placements.node, run.placements.devices) for run in runs if run.placements is not None]
+    assert len(placed) == 2
+    assert placed[0] == placed[1]

@@ -83,7 +83,8 @@ class PrepareOptions:
     policy: Annotated[
         str,
         option(
-            "A policy file (run/policy.safetensors), or steersman, rules or greedy-forecast, which are included.",
+            "A policy file (run/policy.safetensors), a formula (my-rule.txt), or steersman, rules or greedy-forecast, "
+            "which are included.",
             metavar="POLICY",
             autocompletion=packaged_policies,
         ),
