@@ -55,8 +55,10 @@ def ray_scaling() -> Result:
     answers: dict[int, list[Floats]] = {1: [], 2: []}
     # Room for all of them; they take turns, so that no more than two compute.
     with use_engine("ray", 4), ExitStack() as stack:
-        idle = stack.enter_context(make_workers(1, _idle))
-        groups = {jobs: stack.enter_context(make_workers(jobs, prepare)) for jobs in (1, 2)}
+        idle = make_workers(1, _idle)
+        groups = {jobs: make_workers(jobs, prepare) for jobs in (1, 2)}
+        for workers in (idle, *groups.values()):
+            stack.enter_context(workers)
         for workers in (idle, *groups.values()):
             _answers(workers, tasks[:8])  # all are there then
         begin = time.perf_counter()

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from steersman.policies.base import Policy
+from steersman.policies.portfolios import RULES as NOT_FITTED
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.fitting import FITTED
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
-from studies.clusters.any_cluster import NOT_FITTED, clusters
+from studies.clusters.any_cluster import clusters
 from studies.common import Json, Progress, Say, desk
 
 NAME = "steady_state"

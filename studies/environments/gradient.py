@@ -206,7 +206,7 @@ def learn(at: Desk, name: str, variant: Variant, asked: Json, seed: int) -> tupl
 
     def compute() -> Json:
         env = InflationVectorEnv(ENVIRONMENTS, workload=[small(each) for each in asked["training"]], view=GPU.name)
-        measure(env, "", seed)  # so that mixes are planned and kernels compiled, which is not learning
+        measure(env, (), seed)  # so that mixes are planned and kernels compiled, which is not learning
         began = time.process_time()
         scale = measure(env, variant.without, seed)
         network = build("mlp", sizes_of(env.single_observation_space), HIDDEN, seed=seed)
