@@ -166,7 +166,7 @@ def test_formula_says_what_it_was_fitted_to(
     lines = (tmp_path / "new" / "mine.txt").read_text().splitlines()
     assert lines[1] == f"# Fitted to pods: {len(workload.nodes)} nodes, {len(workload.pods)} pods."
     assert lines[2].removeprefix("# ") in err
-    assert "draws that the search did not use" in out
+    assert "draws that the search did not use" in " ".join(out.split())
     assert open_formula(str(tmp_path / "new" / "mine.txt")).name == "mine"
 
 
