@@ -263,7 +263,7 @@ class LiveScheduler(Scheduler):
 
     def _wait_events(self, predict: Predict) -> WaitEvents:
         return WaitEvents(
-            predict,
+            lambda: predict(self.policy_manager.deciding),
             self.settings.predict_seconds,
             self.cache.pods,
             self.options.name,

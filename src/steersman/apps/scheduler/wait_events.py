@@ -16,6 +16,7 @@ from steersman.core.errors import SteersmanError
 from steersman.core.quantities import format_duration
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.events import EventRecorder, ObjectReference
+from steersman.policies.base import Policy
 
 REASON, ACTION = "StartPredicted", "Scheduling"
 MOST_EVENTS = 100
@@ -57,8 +58,9 @@ class PredictedStart:
         return f"Expected to start in {when(self.p50)} ({spread})."
 
 
-Predict = Callable[[], Awaitable[Sequence[PredictedStart]]]
-"""Returns when the pods start that wait now, the one that goes next first, without blocking the event loop."""
+Predict = Callable[[Policy], Awaitable[Sequence[PredictedStart]]]
+"""Returns when the pods start that wait now under a policy, the one that goes next first, without blocking the event
+loop."""
 
 
 class WaitEvents:
@@ -76,7 +78,7 @@ class WaitEvents:
 
     def __init__(
         self,
-        predict: Predict,
+        predict: Callable[[], Awaitable[Sequence[PredictedStart]]],
         seconds: float,
         pods: Mapping[str, CachedPod],
         name: str,

@@ -85,6 +85,7 @@ class LiveQueue:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = asyncio.Lock()
+        self._decides: dict[tuple[str, str], Policy] = {}
 
     async def predict(self, policy: str, order: str) -> QueuePrediction:
         """Return when all waiting pods start."""
@@ -98,7 +99,10 @@ class LiveQueue:
             now = time.time()
 
             def predict() -> QueuePrediction:
-                decides = decider_on(workload, in_order(resolve(policy), order))
-                return predict_queue(moment_of(workload, now), decides)
+                # What is chosen and fitted once is not searched for again with every prediction.
+                key = policy, order
+                if key not in self._decides:
+                    self._decides[key] = decider_on(workload, in_order(resolve(policy), order))
+                return predict_queue(moment_of(workload, now), self._decides[key])
 
             return await asyncio.to_thread(predict)

@@ -19,7 +19,6 @@ from steersman.policies.base import Policy, with_own_order
 from steersman.policies.registry import resolve
 from steersman.simulation.prediction.moment import moment_of
 from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue
-from steersman.simulation.run import decider_on
 from steersman.workloads.workload import RunningPods, Workload
 
 NICENESS = 19
@@ -40,9 +39,14 @@ class PredictionTask:
     order: Order
     run_times: Path | None
 
-    async def ask(self) -> list[PredictedStart]:
-        """Return when the pods start that wait now. Raises SteersmanError: the process failed or took too long."""
-        return await ask_process(predict_starts, self, seconds=LIMIT_SECONDS, niceness=NICENESS)
+    async def ask(self, active: Policy) -> list[PredictedStart]:
+        """Return when the pods start that wait now, under the policy that decides now.
+
+        Raises SteersmanError: the process failed or took too long.
+        """
+        # Of another policy than a portfolio the name suffices: a user's object need not go to another process.
+        member = active if resolve(self.policy).members else None
+        return await ask_process(predict_starts, (self, member), seconds=LIMIT_SECONDS, niceness=NICENESS)
 
 
 def check_predictable(policy: Policy, spec: str) -> None:
@@ -56,15 +60,19 @@ def check_predictable(policy: Policy, spec: str) -> None:
         )
 
 
-def predict_starts(task: PredictionTask) -> list[PredictedStart]:
-    """Read the cluster, and return when the pods start that wait, the one that goes next first."""
+def predict_starts(question: tuple[PredictionTask, Policy | None]) -> list[PredictedStart]:
+    """Read the cluster, and return when the pods start that wait, the one that goes next first.
+
+    `question`: what is predicted, and the policy that decides if a portfolio is configured.
+    """
+    task, member = question
 
     async def read() -> Workload:
         async with Client(task.config) as client:
             return await read_workload(client, "the cluster", RunningPods.FROM_NOW, lives=True)
 
     workload, now = asyncio.run(read()), time.time()
-    decides = decider_on(workload, with_own_order(resolve(task.policy), task.order))
+    decides = with_own_order(member or resolve(task.policy), task.order)
     return starts_of(predict_queue(moment_of(workload, now, _history(task.run_times)), decides))
 
 
