@@ -13,11 +13,10 @@ from tests.support.weights import fgd_weights
 from steersman.cli.main import main
 from steersman.cli.reading import COMPILING
 from steersman.core.errors import InputError
-from steersman.orders.registry import CARD
 from steersman.policies import embedded_profile
 from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
-from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state import planning
 from steersman.policies.greedy_forecast import forecast_card
 from steersman.policies.portfolios import blends
@@ -148,8 +147,8 @@ def put(array, value):
         (lambda a: spoil(a, "mix.share", lambda v: put(v, np.nan)), "not a finite number"),
         (lambda a: spoil(a, "outlook.sequences", lambda v: put(v, 1000)), "outlook.sequences: has a value outside"),
         (
-            lambda a: spoil(a, "outlook.tables", lambda v: v[:, :7].copy()),
-            r"expected real numbers of shape \[5, 1001\]",
+            lambda a: spoil(a, "outlook.planned", lambda v: v[:7].copy()),
+            r"expected real numbers of shape \[1001\]",
         ),
         (lambda a: a | {"outlook.more": np.zeros(1)}, "outlook.more: is not one that the view 'gpu' sees"),
     ],
@@ -223,7 +222,7 @@ def test_prepare_show_and_use(folder, capsys):
     assert main(["policy", "show", "mine.safetensors"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "typical pods of pods" in shown
-    assert "436 weights in 2 tensors" in shown
+    assert "156 weights in 2 tensors" in shown
     assert main(["policy", "show", "mine.safetensors", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["mix"]["workload"] == "pods"
     workload = load_workload("nodes.yaml", "pods.yaml")

@@ -18,9 +18,8 @@ from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cli.main import main
 from steersman.core.errors import InputError
-from steersman.orders.registry import CARD
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
@@ -109,11 +108,11 @@ def test_policy_with_cluster_features_does_not_use_the_score_table(tmp_path):
     ("change", "more", "message"),
     [
         (lambda a: a.pop("head.bias"), {}, r"head.bias: is missing; expected \[1\]"),
-        (lambda a: a.update(weights=np.zeros((4, 3))), {}, r"weights: is of shape \[4, 3\]; expected \[4, 101\]"),
+        (lambda a: a.update(weights=np.zeros((4, 3))), {}, r"weights: is of shape \[4, 3\]; expected \[4, 31\]"),
         (lambda a: a.update(more=np.zeros(3)), {}, "more: is not one of this network's"),
         (lambda a: a["layers.1.bias"].fill(np.nan), {}, "layers.1.bias: holds a weight that is not a finite number"),
-        (lambda a: a.update({"layers.0.weight": np.zeros((8, 113))}), {}, r"\[8, 113\]; expected \[8, 122\]"),
-        (lambda a: a.update({"layers.0.weight": np.zeros(112)}), {}, r"\[112\]; expected \[8, 122\]"),
+        (lambda a: a.update({"layers.0.weight": np.zeros((8, 43))}), {}, r"\[8, 43\]; expected \[8, 52\]"),
+        (lambda a: a.update({"layers.0.weight": np.zeros(42)}), {}, r"\[42\]; expected \[8, 52\]"),
         (None, {"hidden": (8, 5)}, r"layers.1.weight: is of shape \[4, 8\]; expected \[5, 8\]"),
         (None, {"hidden": ()}, "one layer or more"),
         (None, {"normalisation": "layer"}, "normalisation: is 'layer'; a network without features of the cluster"),

@@ -28,7 +28,7 @@ HELP_ALL = "--help-all"
 BRIEF = {
     "train": "algorithm network protocol objective workload nodes cluster output iterations minutes seed resume",
     "tune": "algorithm network protocol objective workload nodes cluster output trials minutes seed jobs resume",
-    "evaluate": "policy output nodes pods workload cluster seeds protocol objective baseline fit output_format resume",
+    "evaluate": "policy output nodes pods workload cluster seeds protocol objective baseline output_format resume",
     "schedule": "policy scheduler_name shadow output telemetry learn algorithm network objective kubeconfig context",
     "run": "cpu_load memory_load pod_load cluster_resets scheduler_name interval output resume clean kubeconfig yes",
 }

@@ -20,9 +20,8 @@ from steersman.agents.evolution.population import Population
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.core.errors import InputError
-from steersman.orders.registry import CARD
 from steersman.policies.features import CLUSTER, GPU, POD_KINDS, TELEMETRY
-from steersman.policies.files.policy_file import Card, write_policy
+from steersman.policies.files.policy_file import CARD, Card, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
@@ -220,7 +219,7 @@ def test_gradient_policy_on_the_gpu_view_is_a_network(tmp_path):
             "linear",
             None,
             {"view": "gpu", "view_version": GPU.version},
-            r"is of shape \[4, 49\]; expected \[4, 122\]",
+            r"is of shape \[4, 49\]; expected \[4, 52\]",
         ),
         (
             "linear",
