@@ -11,7 +11,6 @@ from tests.bounds.clusters import SHAPES, workload
 from tests.bounds.policies import FILES, policy_of
 from tests.support.nightly import by_default
 
-from steersman.agents.evolution import simulations
 from steersman.cluster.model import (
     Constraints,
     Node,
@@ -31,7 +30,7 @@ from steersman.orders.registry import find_order
 from steersman.orders.scores import LEARNED, learned_size
 from steersman.policies.base import with_order
 from steersman.policies.gpu_state.arrays import WEIGHTS
-from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.gpu_state.views import feature_spread, write_node_features
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.policies.node_scores.kube_minors import MINORS
@@ -44,6 +43,7 @@ from steersman.policies.node_scores.kube_profile import (
 )
 from steersman.policies.registry import BUILT_IN
 from steersman.policies.registry import resolve as resolve_policy
+from steersman.simulation import run as run_module
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.prediction.moment import ClusterMoment
 from steersman.simulation.prediction.prediction import predict_wait
@@ -92,10 +92,10 @@ def test_run_rewards_stay_in_bounds(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", ["one node", "models that no node has", "everything"])
 def test_evolution_features_stay_in_bounds(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulations, "ARRIVALS_BETWEEN_LOOKS", 2)
+    monkeypatch.setattr(run_module, "ARRIVALS_BETWEEN_LOOKS", 2)
     there = workload(SHAPES[shape], seed=1)
-    assert np.isfinite(simulations.CandidateEvaluator([there], simulations.SimulationTask(), "fgd").spread).all()
     simulator = Simulator(there)
+    assert np.isfinite(feature_spread([simulator.feature_variances()])).all()
     plan = schedule(there, "arrivals", seed=1, ratio=1.3, load=None)
     execution = Execution(simulator, plan, policy_of("steersman", tmp_path), 1, record=False)
     cluster, wanted = execution.cluster, np.zeros((len(there.nodes), WEIGHTS))
