@@ -20,6 +20,8 @@ PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(
 
 CONTAINERS = [{"name": "main", "resources": {"requests": {"cpu": "4", "memory": "16Gi"}}}]
 POD = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": CONTAINERS}}
+SHARE = {"alibabacloud.com/gpu-count": "1", "alibabacloud.com/gpu-milli": "500"}
+GPU_POD = {**POD, "metadata": {**POD["metadata"], "annotations": SHARE}}
 
 
 def node(name: str, cpu: str = "96", **resources: str) -> dict[str, Any]:
@@ -60,8 +62,9 @@ def test_the_packaged_policy_scores_clusters_that_are_sent(tmp_path: Path) -> No
     files = ["--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv")]
     gpus = {"alibabacloud.com/gpu-count": "8", "alibabacloud.com/gpu-milli": "8000"}
     with serving(tmp_path, "--deadline", "10000", *files) as ask:
-        said = ask("/v1/suggestions", {"pod": POD, "cluster": {"nodes": [node("with-gpus", **gpus), node("without")]}})
-    assert (said["policy"], said.get("neutral", ""), said["node"]) == ("steersman", "", "without")
+        nodes = [node("without"), node("with-gpus", **gpus)]
+        said = ask("/v1/suggestions", {"pod": GPU_POD, "cluster": {"nodes": nodes}})
+    assert (said["policy"], said.get("neutral", ""), said["node"]) == ("steersman", "", "with-gpus")
 
 
 def test_a_rule_answers_the_simulators_question(tmp_path: Path) -> None:
