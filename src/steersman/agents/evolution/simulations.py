@@ -49,6 +49,7 @@ from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.selection.fitting import LEAST_SPREAD, RULE_UNIT
 from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
@@ -56,9 +57,6 @@ Candidates = tuple[int, int, list[LinearPolicy]]
 """A workload, the seed of an episode, and the policies that run on it."""
 
 SHARE = 1  # the kind of pods that ask for a part of one device
-MIN_STD = 1e-6
-RULE_UNIT = 0.2
-"""Step of the weight of a heuristic, whose scores differ by about five points between nodes."""
 PLANS_KEPT = 16
 POINTS = 100.0
 EXCESS_WEIGHT = 10.0
@@ -239,7 +237,6 @@ class Evolution:
         seed: of candidates and episodes.
         jobs: number of processes; the result does not depend on it.
         start: the policy to continue from, of the same network; None: FGD with planned losses.
-        evaluator: the prepared workloads of a search on the same ones with one process; None: they are prepared here.
     """
 
     algorithm = "evolution"
@@ -252,13 +249,12 @@ class Evolution:
         seed: int,
         jobs: int = 1,
         start: LinearPolicy | None = None,
-        evaluator: CandidateEvaluator | None = None,
     ) -> None:
         self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
-        self.evaluator = CandidateEvaluator(self.workloads, task, config.reference) if evaluator is None else evaluator
+        self.evaluator = CandidateEvaluator(self.workloads, task, config.reference)
         spread = self.evaluator.spread
         # A feature that never differs is left out, and so is one of a kind of pods that never arrives.
-        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > MIN_STD)
+        self.units = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > LEAST_SPREAD)
         point = np.zeros_like(spread)
         # FGD's entry is a change of the weight of its score in `weights`, see `_weights`; `rules` has none for it.
         self.rule_units: Array = np.where(spread.any(axis=(1, 2)), RULE_UNIT, 0.0)[:, None] * np.ones(RULE_COUNT)
@@ -277,14 +273,13 @@ class Evolution:
         self.residual, added = None, np.zeros(0)
         if config.network == "mlp":
             layers = () if start is None else start.network
-            self.residual = Residual(config.widths, mean_units(spread, MIN_STD), base=layers)
+            self.residual = Residual(config.widths, mean_units(spread, LEAST_SPREAD), base=layers)
             added = self.residual.start(seed)
         first = np.concatenate([point.ravel(), np.zeros(self.rule_units.size), added])
         self.strategy = SeparableCma(first, config.step, config.population, seed)
         self.average = self.strategy.mean.copy()
         # A separate generator, so that candidates do not depend on how workloads are drawn.
         self.rng = np.random.default_rng(seed)
-        self.drawable = np.arange(len(self.workloads))
         self.queue: list[int] = []
         self.steps = self.iterations = 0
         self._workers: TaskWorkers[Candidates, Array] = make_workers(
@@ -352,15 +347,10 @@ class Evolution:
             "step": self.strategy.step,
         }
 
-    def draw_from(self, which: npt.NDArray[np.int64]) -> None:
-        """Draw episodes from these workloads only from now on; from all if there are fewer than `config.episodes`."""
-        few = len(which) < self.config.episodes
-        self.drawable, self.queue = np.arange(len(self.workloads)) if few else which, []
-
     def _draw(self) -> list[tuple[int, int]]:
         while len(self.queue) < self.config.episodes:
             # Whole permutations, so that every workload is played equally often.
-            self.queue += [int(i) for i in self.rng.permutation(self.drawable)]
+            self.queue += [int(i) for i in self.rng.permutation(np.arange(len(self.workloads)))]
         drawn, self.queue = self.queue[: self.config.episodes], self.queue[self.config.episodes :]
         return [(which, int(self.rng.integers(1 << 31))) for which in drawn]
 
