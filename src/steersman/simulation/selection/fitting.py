@@ -141,7 +141,8 @@ def fit_weights(
     for generation in range(generations):
         policies, costs = [space.policy(point) for point in strategy.ask()], np.zeros(POPULATION)
         for seed in range(FIRST_SEED + generation * EPISODES, FIRST_SEED + (generation + 1) * EPISODES):
-            player = simulators[seed % len(simulators)]
+            # Draws of two kinds alternate, see `choice.saving_interval`: each part sees both.
+            player = simulators[seed // 2 % len(simulators)]
             costs += mean_costs(player, policies, {seed: draw(player.workload, options.protocol, seed, *kind)}, options)
         strategy.tell(-costs)
         equal = equal + 1 if np.ptp(costs) == 0.0 else 0
