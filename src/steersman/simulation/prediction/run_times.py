@@ -28,6 +28,15 @@ as in the beta-binomial distribution. It is estimated by its moments, where the 
 ended is the expected one (Ridout, Demetrio and Firth, "Estimating Intraclass Correlation for Binary Data", 1999). At
 the other levels a burst of n pods counts as n / (1 + (n - 1) * correlation) pods, by the design effect (Kish, "Survey
 Sampling", 1965): a thousand pods of one burst say little about the next one.
+
+Days differ, too: pods of a kind run longer on one than on another. So each rollout multiplies the hazards of a kind by
+a log-normal level with a median of 1 (McGilchrist and Aisbett, "Regression with Frailty in Survival Analysis", 1991).
+Its dispersion follows from the pods of a kind that arrived on a day, by how many more of them ended than of those of
+other days. What two bursts of a day have in common is no chance:
+
+    dispersion = sum of more * more / sum of expected * expected, over pairs of bursts of a kind and day
+
+less what chance adds, since the other days are few as well.
 """
 
 from __future__ import annotations
@@ -42,7 +51,7 @@ from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.orders.estimates import BINS, BINS_PER_OCTAVE, FIRST_PRIOR, PRIOR_PODS
 from steersman.orders.live_history import EVERY_POD, RATIO_UNIT, LiveHistory, RunTimeGroup, ratio_groups
 from steersman.orders.order import NORMAL_90, recurring_owner
-from steersman.simulation.prediction.moment import Spell
+from steersman.simulation.prediction.moment import DAY, Spell
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -61,6 +70,10 @@ BURST_SECONDS = 3 * 3600.0
 PRIOR_CORRELATION, PRIOR_PAIRS = 0.05, 20.0
 """Correlation of the pods of a burst, as if so many pairs of pods, each of another burst, were known to have it."""
 LEAST_CORRELATION, MOST_CORRELATION = 1e-3, 0.8
+LEAST_EXPECTED = 0.5
+"""Pods of a kind and day that are expected to end; with fewer the day says nothing."""
+PRIOR_DAYS = 5.0
+"""Days of a kind, with many pods each, that were no different: without others the dispersion is 0."""
 
 
 class RunTimeDraws:
@@ -100,7 +113,12 @@ class RunTimeDraws:
         times, of_spell = np.zeros((len(bursts), 2, BINS)), np.array(burst[count:], dtype=np.int64)
         units = np.array(unit[count:])
         np.add.at(times, of_spell, _at_risk(entered / units, left / units, ended > 0.0).swapaxes(0, 1))
-        correlation = _correlation(times, kind_of)
+        of_kind = np.zeros((len(kinds), 2, BINS))
+        np.add.at(of_kind, kind_of, times)
+        correlation = _correlation(times, of_kind[kind_of] - times)
+        days = np.array([each[-1] for each in bursts]) // (DAY / BURST_SECONDS)
+        days, day_of = np.unique(np.array([kind_of, days]), axis=1, return_inverse=True)
+        self._deviation = math.sqrt(math.log1p(_dispersion(times, of_kind[days[0].astype(np.int64)], day_of)))
         self._burst_prior = 1.0 / correlation - 1.0
         size = np.bincount(of_spell, minlength=len(bursts))[of_spell]
         weight = np.asarray(1.0 / (1.0 + (size - 1.0) * correlation), dtype=np.float64)
@@ -118,9 +136,10 @@ class RunTimeDraws:
 
     def hazards(self, random: np.random.Generator) -> Floats:
         """Return [B, BINS + 1] the cumulative hazard of each burst at the beginning of each bin, for a rollout."""
-        of_kinds, of_bursts = random.spawn(2)
+        of_kinds, of_bursts, of_levels = random.spawn(3)
         kinds = np.zeros((len(self._is_stated), BINS))
         kinds[~self._is_stated], kinds[self._is_stated] = self._hazards.draw(of_kinds), self._ratios.draw(of_kinds)
+        kinds *= np.exp(self._deviation * of_levels.standard_normal((len(kinds), 1)))
         every = _posterior(self._times, kinds[self._kind], of_bursts, self._burst_prior)
         return np.concatenate([np.zeros((len(every), 1)), np.cumsum(every, axis=1)], axis=1)
 
@@ -289,25 +308,47 @@ def _posterior(times: Floats, prior: Floats, random: np.random.Generator, prior_
     return np.asarray(random.standard_gamma(shape) / (times[..., 1, :] + prior_pods))
 
 
-def _correlation(times: Floats, kind: Ints) -> float:
+def _correlation(times: Floats, others: Floats) -> float:
     """Return the correlation of the pods of a burst, see the module.
 
     Args:
         times: [B, 2, BINS] pods of each burst that ended in a bin, and those that could have.
-        kind: [B] the group that it belongs to.
+        others: [B, 2, BINS] those of the other bursts of its kind.
     """
-    of_kind = np.zeros((int(kind.max(initial=-1)) + 1, 2, BINS))
-    np.add.at(of_kind, kind, times)
-    (ended, could), (others_ended, others) = times.swapaxes(0, 1), (of_kind[kind] - times).swapaxes(0, 1)
-    counted = (others >= could) & (could > 1.0)
-    ended, could, others = ended[counted], could[counted], others[counted]
-    share = others_ended[counted] / others
+    (ended, could), (others_ended, others_could) = times.swapaxes(0, 1), others.swapaxes(0, 1)
+    counted = (others_could >= could) & (could > 1.0)
+    ended, could, others_could = ended[counted], could[counted], others_could[counted]
+    share = others_ended[counted] / others_could
     # Less what chance adds: by these pods one by one, and by the share that is known of the others alone.
     more = (ended - could * share) ** 2 - ended * (1.0 - share) ** 2 - (could - ended) * share**2
-    more -= could**2 * share * (1.0 - share) / others
+    more -= could**2 * share * (1.0 - share) / others_could
     pairs = share * (1.0 - share) * (could - 1.0)
     found = (float((more / could).sum()) + PRIOR_PAIRS * PRIOR_CORRELATION) / (float(pairs.sum()) + PRIOR_PAIRS)
     return min(max(found, LEAST_CORRELATION), MOST_CORRELATION)
+
+
+def _dispersion(times: Floats, of_kind: Floats, day: Ints) -> float:
+    """Return the variance of the level of hazards between days, see the module.
+
+    Args:
+        times: [B, 2, BINS] pods of each burst that ended in a bin, and those that could have.
+        of_kind: [D, 2, BINS] those of all bursts of the kind of each day.
+        day: [B] the day of each burst.
+    """
+    count = len(of_kind)
+    of_day = np.zeros_like(of_kind)
+    np.add.at(of_day, day, times)
+    others_ended, others_could = (of_kind - of_day).swapaxes(0, 1)
+    share = np.where(others_could > 1.0, np.minimum(others_ended / np.maximum(others_could, 1.0), 1.0), 0.0)
+    expected = (times[:, 1] * share[day]).sum(axis=1)
+    more = (times[:, 0] * (share[day] > 0.0)).sum(axis=1) - expected
+    of_days = np.bincount(day, expected, count)
+    pairs = of_days**2 - np.bincount(day, expected**2, count)
+    products = np.bincount(day, more, count) ** 2 - np.bincount(day, more**2, count)
+    chance = (of_day[:, 1] ** 2 * share * (1.0 - share) / np.maximum(others_could, 1.0)).sum(axis=1)
+    products -= chance * pairs / np.maximum(of_days, LEAST_EXPECTED) ** 2
+    weight = (of_days > LEAST_EXPECTED) / (1.0 + of_days) ** 2
+    return max(float(weight @ products) / (float(weight @ pairs) + PRIOR_DAYS), 0.0)
 
 
 def _first_hazard() -> Floats:

@@ -230,3 +230,26 @@ def test_a_large_burst_counts_little_for_other_bursts() -> None:
         spells.append(Spell(pod(), 0.0, 100.0, True, 16 * DAY + k))
         history.note(pod(), 100.0)
     assert np.mean(draws(pod(), history=history, spells=spells) < 400.0) < 0.5
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_day_may_differ_from_others_if_days_did(is_alike: bool) -> None:
+    """The mean of the run times of a thousand pods, each of another burst, is uncertain only if days had other means."""
+    random = np.random.default_rng(5)
+    mean = np.repeat(HOUR * np.exp(0.7 * random.standard_normal(30)), 40)
+    seconds = random.exponential(random.permutation(mean) if is_alike else mean)
+    age = DAY * (np.repeat(np.arange(30), 40) + 1.0) + 3 * HOUR * random.integers(0, 8, 1200)
+    history = LiveHistory()
+    spells = []
+    for ran, since in zip(seconds.tolist(), age.tolist(), strict=True):
+        history.note(pod(), ran)
+        spells.append(Spell(pod(), 0.0, ran, True, since))
+    coming = np.arange(1000)
+    made = RunTimeDraws([pod()] * 1000, -3 * HOUR * coming, history, spells)
+    means = []
+    for k in range(100):
+        random = np.random.default_rng(k)
+        drawn = made.draw(made.hazards(random), coming, np.zeros(1000), random.random(1000))
+        means.append(np.mean(np.log(np.maximum(drawn, 60.0))))
+    assert np.mean(means) == pytest.approx(np.log(seconds).mean(), abs=0.1)
+    assert np.std(means) < 0.25 if is_alike else np.std(means) > 0.4
