@@ -234,7 +234,7 @@ def test_a_large_burst_counts_little_for_other_bursts() -> None:
 
 @pytest.mark.parametrize("is_alike", [True, False])
 def test_a_day_may_differ_from_others_if_days_did(is_alike: bool) -> None:
-    """The mean of the run times of a thousand pods, each of another burst, is uncertain only if days had other means."""
+    """The mean of the run times of a thousand pods, each of another burst, is uncertain only if days differed."""
     random = np.random.default_rng(5)
     mean = np.repeat(HOUR * np.exp(0.7 * random.standard_normal(30)), 40)
     seconds = random.exponential(random.permutation(mean) if is_alike else mean)
