@@ -53,25 +53,16 @@ class DivergedError(SteersmanError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One decision in each of E environments.
+    """One decision in each of E environments."""
 
-    Attributes:
-        before: observation before it, [E, ...].
-        rows: int64 [E] the row that was chosen.
-        reward: float32 [E].
-        terminated: bool [E] the episode has ended, and no reward follows.
-        truncated: bool [E] the episode was cut off, and what follows still counts.
-        after: next observation, [E, ...], before any reset; undefined where `terminated`.
-        was_taken: whether these rows were taken. If not, a live cluster took another node, which the observation does
-            not offer: the reward is that node's, and nothing is to be learned from the step.
-    """
-
-    before: Arrays
-    rows: Actions
-    reward: npt.NDArray[np.float32]
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    after: Arrays
+    before: Arrays  # observation before it, [E, ...]
+    rows: Actions  # int64 [E] the row that was chosen
+    reward: npt.NDArray[np.float32]  # float32 [E]
+    terminated: npt.NDArray[np.bool_]  # bool [E] the episode has ended, and no reward follows
+    truncated: npt.NDArray[np.bool_]  # bool [E] the episode was cut off, and what follows still counts
+    after: Arrays  # next observation, [E, ...], before any reset; undefined where `terminated`
+    # Whether these rows were taken. If not, a live cluster took another node, which the observation does not offer:
+    # the reward is that node's, and nothing is to be learned from the step.
     was_taken: bool = True
 
 

@@ -241,13 +241,7 @@ class EpisodeEvolutionConfig:
 
 @dataclass(frozen=True, slots=True)
 class EvolutionConfig:
-    """Options of evolution on workloads.
-
-    Attributes:
-        reference: the policy that gains are measured against.
-        network: `linear`, or `mlp`: a linear policy plus a network of ReLU layers.
-        hidden: widths of these layers, separated by commas.
-    """
+    """Options of evolution on workloads."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
     episodes: Annotated[
@@ -261,7 +255,7 @@ class EvolutionConfig:
     loss_weight: Annotated[
         float, Option("How much more a loss against the reference counts than a gain.", search=FloatRange(0.0, 1.0))
     ] = 0.5
-    reference: str = "fgd"
+    reference: str = "fgd"  # the policy that gains are measured against
     planned_weight: Annotated[
         float,
         Option(
@@ -270,8 +264,8 @@ class EvolutionConfig:
         ),
     ] = 50.0
     memory: Annotated[float, Option("Decay of the averaged mean per generation.")] = 0.97
-    network: Literal["linear", "mlp"] = "linear"
-    hidden: str = "16"
+    network: Literal["linear", "mlp"] = "linear"  # `linear`, or `mlp`: a linear policy plus a network of ReLU layers
+    hidden: str = "16"  # widths of these layers, separated by commas
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -217,19 +217,12 @@ def leader_findings(leases: Iterable[HeldLease], schedulers: Set[str], now: date
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """Verbs on resources of one group.
+    """Verbs on resources of one group."""
 
-    Attributes:
-        group: API group, "" for core.
-        resources: resources, with their subresource if there is one.
-        verbs: verbs.
-        purpose: what the rights are for where most clusters never ask for them, "" if they are always needed.
-    """
-
-    group: str
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    purpose: str = ""
+    group: str  # API group, "" for core
+    resources: tuple[str, ...]  # resources, with their subresource if there is one
+    verbs: tuple[str, ...]  # verbs
+    purpose: str = ""  # what the rights are for where most clusters never ask for them, "" if they are always needed
 
 
 _LOOK = ("list", "watch")

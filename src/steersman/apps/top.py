@@ -92,17 +92,11 @@ def _leader_of(lease: Mapping[str, Any]) -> Leader:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """Filter and order of the nodes.
+    """Filter and order of the nodes."""
 
-    Attributes:
-        column: column to sort by; names alphabetically, others by fullness.
-        reverse: whether the order is reversed.
-        pattern: only nodes with this in their name, GPU model or state.
-    """
-
-    column: Column = "name"
-    reverse: bool = False
-    pattern: str = ""
+    column: Column = "name"  # column to sort by; names alphabetically, others by fullness
+    reverse: bool = False  # whether the order is reversed
+    pattern: str = ""  # only nodes with this in their name, GPU model or state
 
     def of(self, rows: Sequence[NodeRow]) -> list[NodeRow]:
         """Return the chosen rows in order."""

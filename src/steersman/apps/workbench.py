@@ -39,29 +39,17 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """A server that the workbench starts.
+    """A server that the workbench starts."""
 
-    Attributes:
-        name: its name in messages.
-        option: option of its port.
-        port: its port on 127.0.0.1.
-        command: arguments of Python.
-        probe: path that answers without a token.
-        page: path of its page with the token; "": the server prints its address itself.
-        environment: variables that only this server gets.
-        note: what a user should know about it.
-        folder: its working directory; None: that of the workbench.
-    """
-
-    name: str
-    option: str
-    port: int
-    command: Sequence[str]
-    probe: str
-    page: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
-    folder: Path | None = None
+    name: str  # its name in messages
+    option: str  # option of its port
+    port: int  # its port on 127.0.0.1
+    command: Sequence[str]  # arguments of Python
+    probe: str  # path that answers without a token
+    page: str = ""  # path of its page with the token; "": the server prints its address itself
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables that only this server gets
+    note: str = ""  # what a user should know about it
+    folder: Path | None = None  # its working directory; None: that of the workbench
 
     @property
     def base(self) -> str:
@@ -125,17 +113,12 @@ def environment_of(kubeconfig: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class StartedService:
-    """A server that was started.
+    """A server that was started."""
 
-    Attributes:
-        service: what it is.
-        process: its process, which leads a session of its own: Ctrl-C in a terminal reaches the workbench alone.
-        log: file with everything that it prints.
-    """
-
-    service: LocalService
+    service: LocalService  # what it is
+    # Its process, which leads a session of its own: Ctrl-C in a terminal reaches the workbench alone
     process: subprocess.Popen[bytes]
-    log: Path
+    log: Path  # file with everything that it prints
 
     def check(self) -> None:
         """Check that it runs. Raises SteersmanError: it has ended; the message has the end of its log."""

@@ -163,19 +163,12 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveVolume:
-    """An inline volume that pods on one node cannot share, unless all of them only read it.
+    """An inline volume that pods on one node cannot share, unless all of them only read it."""
 
-    Attributes:
-        kind: field of the volume: gcePersistentDisk, awsElasticBlockStore, iscsi or rbd.
-        disk: what names the disk there; of rbd, pool and image.
-        monitors: of rbd; two volumes are the same if they have a monitor in common.
-        read_only: whether it may be shared with others that are.
-    """
-
-    kind: str
-    disk: tuple[str, ...]
-    monitors: tuple[str, ...] = ()
-    read_only: bool = False
+    kind: str  # field of the volume: gcePersistentDisk, awsElasticBlockStore, iscsi or rbd
+    disk: tuple[str, ...]  # what names the disk there; of rbd, pool and image
+    monitors: tuple[str, ...] = ()  # of rbd; two volumes are the same if they have a monitor in common
+    read_only: bool = False  # whether it may be shared with others that are
 
 
 @dataclass(frozen=True, slots=True)

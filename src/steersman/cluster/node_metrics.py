@@ -33,19 +33,12 @@ SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class LatencyLimits:
-    """Limits of the latency from a pod to its users, in milliseconds; inf: no limit.
+    """Limits of the latency from a pod to its users, in milliseconds; inf: no limit."""
 
-    Attributes:
-        soft: preferred limit.
-        hard: where some node keeps it, the pod goes to such a node.
-        user: name of its users; "": all users, so that the largest latency of a node counts.
-        ignored: problems of invalid annotations; the pod is scheduled without these limits.
-    """
-
-    soft: float = math.inf
-    hard: float = math.inf
-    user: str = ""
-    ignored: tuple[str, ...] = ()
+    soft: float = math.inf  # preferred limit
+    hard: float = math.inf  # where some node keeps it, the pod goes to such a node
+    user: str = ""  # name of its users; "": all users, so that the largest latency of a node counts
+    ignored: tuple[str, ...] = ()  # problems of invalid annotations; the pod is scheduled without these limits
 
     @property
     def limited(self) -> bool:

@@ -44,29 +44,19 @@ MOST_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """Options of the environment.
+    """Options of the environment."""
 
-    Attributes:
-        workload: one or several; each episode draws one.
-        jobs: arrivals of an episode: consecutive ones of the trace from a random one on, or generated with `load`.
-        load: demand over capacity of generated arrivals; None: the times of the trace.
-        overtaking: who may overtake the chosen pod while it does not fit: `none` or `easy`.
-        estimates: where estimates of run times come from, see `orders.order`.
-        objective: `bounded-slowdown` or `waiting-time` (in hours); an episode's return is its mean with the other sign.
-        policy: the policy that chooses nodes.
-        max_jobs: M, how many waiting pods the agent sees, the oldest; of equal ones it sees the oldest alone.
-        penalty: cost of an illegal action, which changes nothing.
-    """
-
-    workload: WorkloadLike | Sequence[WorkloadLike] = SMALL
+    workload: WorkloadLike | Sequence[WorkloadLike] = SMALL  # one or several; each episode draws one
+    # Arrivals of an episode: consecutive ones of the trace from a random one on, or generated with `load`
     jobs: int = 256
-    load: float | None = 1.1
-    overtaking: str = "none"
-    estimates: str = "auto"
+    load: float | None = 1.1  # demand over capacity of generated arrivals; None: the times of the trace
+    overtaking: str = "none"  # who may overtake the chosen pod while it does not fit: `none` or `easy`
+    estimates: str = "auto"  # where estimates of run times come from, see `orders.order`
+    # `bounded-slowdown` or `waiting-time` (in hours); an episode's return is its mean with the other sign
     objective: Objective = "bounded-slowdown"
-    policy: str = "best-fit"
-    max_jobs: int = 128
-    penalty: float = 1.0
+    policy: str = "best-fit"  # the policy that chooses nodes
+    max_jobs: int = 128  # M, how many waiting pods the agent sees, the oldest; of equal ones it sees the oldest alone
+    penalty: float = 1.0  # cost of an illegal action, which changes nothing
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

@@ -44,31 +44,23 @@ Keep = Callable[[Finished], None]
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The product of workloads, policies and seeds.
+    """The product of workloads, policies and seeds."""
 
-    Attributes:
-        workloads: their names are unique.
-        policies: of unique names; policies that are objects must be picklable if there are several processes.
-        seeds: unique. A run is a function of its workload, policy, seed and what follows here alone.
-        ratio: arrived GPU demand over GPU capacity (`inflation` only).
-        load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
-        mean_duration: seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`.
-        objectives: what policies are compared by, the first of which decides; empty: the default of the protocol.
-        environment: of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one
-            workload then, without nodes and pods, whose name stands for them in results.
-        loads: the load of each workload, in place of `load`; empty: it is the same for all.
-    """
-
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload, ...]  # their names are unique
+    # Of unique names; policies that are objects must be picklable if there are several processes
     policies: tuple[str | Policy | PolicyProtocol, ...]
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # unique. A run is a function of its workload, policy, seed and what follows here alone.
     protocol: Protocol = "inflation"
-    ratio: float = 1.3
-    load: float | None = None
+    ratio: float = 1.3  # arrived GPU demand over GPU capacity (`inflation` only)
+    load: float | None = None  # demand over capacity of generated arrivals (`timed` only), None: the times of the trace
+    # Seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`
     mean_duration: float | None = None
+    # What policies are compared by, the first of which decides; empty: the default of the protocol
     objectives: tuple[WeightedObjectives, ...] = ()
+    # Of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one workload then,
+    # without nodes and pods, whose name stands for them in results
     environment: GeneratedOptions | None = None
-    loads: tuple[float, ...] = ()
+    loads: tuple[float, ...] = ()  # the load of each workload, in place of `load`; empty: it is the same for all
 
     def __post_init__(self) -> None:
         _check_unique("workload", [workload.name for workload in self.workloads])

@@ -64,12 +64,7 @@ class _Key:
 
 @dataclass(slots=True)
 class _Event:
-    """An event and its count. Times are wall-clock times, except `seen_at`.
-
-    Attributes:
-        told: count that the server has; 0: it does not have the event.
-        pending: whether it waits to be sent, or is being sent.
-    """
+    """An event and its count. Times are wall-clock times, except `seen_at`."""
 
     key: _Key
     name: str
@@ -77,8 +72,8 @@ class _Event:
     last: float
     seen_at: float
     count: int = 1
-    told: int = 0
-    pending: bool = False
+    told: int = 0  # count that the server has; 0: it does not have the event
+    pending: bool = False  # whether it waits to be sent, or is being sent
 
 
 class EventRecorder:

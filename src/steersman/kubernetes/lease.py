@@ -40,19 +40,12 @@ log = structlog.get_logger("lease")
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Times in seconds, by default those of kube-scheduler.
+    """Times in seconds, by default those of kube-scheduler."""
 
-    Attributes:
-        duration: time after the last change until another may take the lease.
-        renew_deadline: the leader stops if it could not renew for so long.
-        retry: interval between attempts.
-        jitter: an attempt to acquire waits up to this share of `retry` longer.
-    """
-
-    duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry: float = 2.0
-    jitter: float = 1.2
+    duration: float = 15.0  # time after the last change until another may take the lease
+    renew_deadline: float = 10.0  # the leader stops if it could not renew for so long
+    retry: float = 2.0  # interval between attempts
+    jitter: float = 1.2  # an attempt to acquire waits up to this share of `retry` longer
 
     def __post_init__(self) -> None:
         if not self.duration > self.renew_deadline > self.retry * self.jitter > 0:

@@ -87,16 +87,12 @@ def _say_refused(_: str) -> None:
 
 
 class SelectingResource(NamedTuple):
-    """Kind of objects that select pods.
-
-    Attributes:
-        by_labels: whether `spec.selector` is a map of labels; if not, a LabelSelector.
-    """
+    """Kind of objects that select pods."""
 
     kind: str
     version: str
     path: str
-    by_labels: bool
+    by_labels: bool  # whether `spec.selector` is a map of labels; if not, a LabelSelector
 
     @property
     def resource(self) -> str:

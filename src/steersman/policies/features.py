@@ -38,21 +38,13 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Versioned set of features.
+    """Versioned set of features."""
 
-    Attributes:
-        name: name in policy files and options.
-        version: version, incremented when a feature changes its meaning or position.
-        node: features of a node for this pod.
-        pod: features of the pod; the first four are its kind, one-hot.
-        context: features of the cluster.
-    """
-
-    name: str
-    version: int
-    node: tuple[Feature, ...]
-    pod: tuple[Feature, ...]
-    context: tuple[Feature, ...]
+    name: str  # name in policy files and options
+    version: int  # version, incremented when a feature changes its meaning or position
+    node: tuple[Feature, ...]  # features of a node for this pod
+    pod: tuple[Feature, ...]  # features of the pod; the first four are its kind, one-hot
+    context: tuple[Feature, ...]  # features of the cluster
 
     def node_column(self, name: str) -> int:
         """Return the column of a node feature. Raises UsageError: there is no such feature."""

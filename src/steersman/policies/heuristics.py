@@ -24,21 +24,13 @@ MAX_WEIGHT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class HeuristicPolicy(Policy):
-    """Weighted sum of heuristics, evaluated by the score table.
+    """Weighted sum of heuristics, evaluated by the score table."""
 
-    Attributes:
-        name: name in results.
-        kinds: ids of the heuristics (`policies.node_scores.local_scores`).
-        weights: weights of the heuristics.
-        fgd_devices: whether FGD chooses the GPU device of a share; otherwise the fullest device that fits.
-        prepared: see `Policy`.
-    """
-
-    name: str
-    kinds: tuple[int, ...]
-    weights: tuple[float, ...]
-    fgd_devices: bool = False
-    prepared: EmbeddedProfile | None = None
+    name: str  # name in results
+    kinds: tuple[int, ...]  # ids of the heuristics (`policies.node_scores.local_scores`)
+    weights: tuple[float, ...]  # weights of the heuristics
+    fgd_devices: bool = False  # whether FGD chooses the GPU device of a share; otherwise the fullest device that fits
+    prepared: EmbeddedProfile | None = None  # see `Policy`
     order: Order = AGE
 
     @property

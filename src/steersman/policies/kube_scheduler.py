@@ -28,18 +28,12 @@ STOCK_TUNED = "stock-tuned"
 
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerPolicy(Policy):
-    """kube-scheduler's scores, sampling and tie-breaks (`policies.node_scores.kube_kernels`).
+    """kube-scheduler's scores, sampling and tie-breaks (`policies.node_scores.kube_kernels`)."""
 
-    Attributes:
-        name: name in results.
-        profile: what decides.
-        scheduler_name: `spec.schedulerName` of the pods that it is for.
-        configuration: the KubeSchedulerConfiguration that it was read from, parsed; None: kube-scheduler's own.
-    """
-
-    name: str = KUBE_DEFAULT
-    profile: KubeProfile = DEFAULT_PROFILE
-    scheduler_name: str = DEFAULT_SCHEDULER
+    name: str = KUBE_DEFAULT  # name in results
+    profile: KubeProfile = DEFAULT_PROFILE  # what decides
+    scheduler_name: str = DEFAULT_SCHEDULER  # `spec.schedulerName` of the pods that it is for
+    # The KubeSchedulerConfiguration that it was read from, parsed; None: kube-scheduler's own
     configuration: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     order: Order = AGE
 
@@ -86,14 +80,10 @@ class StockTunedPolicy(Policy):
     """kube-scheduler with the configuration that a search finds for a cluster and its pods.
 
     `Simulator.member` searches (`simulation.selection.stock_search`). Elsewhere there is nothing to decide by.
-
-    Attributes:
-        name: name in results.
-        today: the configuration that the found one is compared with.
     """
 
-    name: str = STOCK_TUNED
-    today: KubeSchedulerPolicy = KubeSchedulerPolicy()
+    name: str = STOCK_TUNED  # name in results
+    today: KubeSchedulerPolicy = KubeSchedulerPolicy()  # the configuration that the found one is compared with
     order: Order = AGE
 
     @property

@@ -20,15 +20,10 @@ RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNE
 
 @dataclass(frozen=True, slots=True)
 class TelemetryPolicy(Policy):
-    """Decide by node metrics, or by requests where nothing is measured.
+    """Decide by node metrics, or by requests where nothing is measured."""
 
-    Attributes:
-        name: its name in results.
-        rule: number of the rule.
-    """
-
-    name: str
-    rule: int
+    name: str  # its name in results
+    rule: int  # number of the rule
     order: Order = AGE
 
     @property

@@ -34,15 +34,10 @@ class PolicyProtocol(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UserPolicy(Policy):
-    """User-defined policy in Python.
+    """User-defined policy in Python."""
 
-    Attributes:
-        name: name in results.
-        implementation: the user's object.
-    """
-
-    name: str
-    implementation: PolicyProtocol
+    name: str  # name in results
+    implementation: PolicyProtocol  # the user's object
     order: Order = AGE
 
     def scorer(self, context: ScoringContext) -> Scorer:

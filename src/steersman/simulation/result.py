@@ -122,42 +122,25 @@ class FinalNodes:
 
 @dataclass(frozen=True, slots=True)
 class LatencyEpisode:
-    """Decisions of an episode with telemetry, D of them on N nodes.
+    """Decisions of an episode with telemetry, D of them on N nodes."""
 
-    Attributes:
-        nodes: names of the nodes.
-        pods: [D, N] pods on each node before the decision.
-        node: [D] index of the chosen node.
-        latency: [D] milliseconds from there to the pod's users right after; NaN: it has none.
-        kept: [D] whether that is within the pod's soft limit, 0 or 1; NaN: it has no limits.
-    """
-
-    nodes: tuple[str, ...]
-    pods: npt.NDArray[np.int64]
-    node: npt.NDArray[np.int64]
-    latency: npt.NDArray[np.float64]
-    kept: npt.NDArray[np.float64]
+    nodes: tuple[str, ...]  # names of the nodes
+    pods: npt.NDArray[np.int64]  # [D, N] pods on each node before the decision
+    node: npt.NDArray[np.int64]  # [D] index of the chosen node
+    latency: npt.NDArray[np.float64]  # [D] milliseconds from there to the pod's users right after; NaN: it has none
+    kept: npt.NDArray[np.float64]  # [D] whether that is within the pod's soft limit, 0 or 1; NaN: it has no limits
 
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """Every event of a run, in order; the columns of `placements.csv`.
+    """Every event of a run, in order; the columns of `placements.csv`."""
 
-    Attributes:
-        time: [E] seconds; the event's index where the protocol has no time.
-        pod: [E] pod names, as namespace/name if some pod is not in the namespace `default`.
-        node: [E] node names, "" where there is none.
-        devices: [E] GPU indices joined by "-", "" where there are none.
-        outcome: [E] "bound", "failed" (dropped), "waiting", "finished" (departed).
-        reason: [E] why a pod was not bound, in kube-scheduler's words, else "".
-    """
-
-    time: npt.NDArray[np.float64]
-    pod: list[str]
-    node: list[str]
-    devices: list[str]
-    outcome: list[str]
-    reason: list[str]
+    time: npt.NDArray[np.float64]  # [E] seconds; the event's index where the protocol has no time
+    pod: list[str]  # [E] pod names, as namespace/name if some pod is not in the namespace `default`
+    node: list[str]  # [E] node names, "" where there is none
+    devices: list[str]  # [E] GPU indices joined by "-", "" where there are none
+    outcome: list[str]  # [E] "bound", "failed" (dropped), "waiting", "finished" (departed)
+    reason: list[str]  # [E] why a pod was not bound, in kube-scheduler's words, else ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

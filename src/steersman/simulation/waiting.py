@@ -31,19 +31,12 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Waiting times by arrival, in the order of arrival, [A].
+    """Waiting times by arrival, in the order of arrival, [A]."""
 
-    Attributes:
-        seconds: from arrival to binding, 0 for a pod bound at once, NaN for one that was never bound.
-        duration: seconds that the pod runs once it is bound, inf: to the end.
-        demand: GPU milli of the pod.
-        devices: number of GPUs that it asks for, or asks for a share of.
-    """
-
-    seconds: Floats
-    duration: Floats
-    demand: Ints
-    devices: Ints
+    seconds: Floats  # from arrival to binding, 0 for a pod bound at once, NaN for one that was never bound
+    duration: Floats  # seconds that the pod runs once it is bound, inf: to the end
+    demand: Ints  # GPU milli of the pod
+    devices: Ints  # number of GPUs that it asks for, or asks for a share of
 
     def after(self, first: int) -> Waits:
         """Return the waits without the first arrivals."""

@@ -58,18 +58,13 @@ def check_rule(protocol: str, name: str) -> None:
 class EnvironmentSpec:
     """An environment and its options.
 
-    Attributes:
-        protocol: which environment.
-        options: its options; for `inflation`, `arrivals` and `timed` its workloads are the training workloads.
-        validation: workloads to validate on; empty: those of training.
-
     Raises:
         UsageError: there is no workload, or one is used for both.
     """
 
-    protocol: Protocol
-    options: Options
-    validation: tuple[Workload, ...] = ()
+    protocol: Protocol  # which environment
+    options: Options  # its options; for `inflation`, `arrivals` and `timed` its workloads are the training workloads
+    validation: tuple[Workload, ...] = ()  # workloads to validate on; empty: those of training
 
     def __post_init__(self) -> None:
         """Check the values."""

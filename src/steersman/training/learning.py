@@ -39,38 +39,23 @@ DEVICES = "cpu, cuda, cuda:0, mps or auto"
 class LearningPlan:
     """The plan of a training run in environments.
 
-    Attributes:
-        name: name of the policy.
-        algorithm: see `agents.registry.find_algorithm`.
-        scene: the environment.
-        config: options of the algorithm, of its configuration class.
-        network: the network to train.
-        seed: of the environments, exploration and the first weights.
-        environments: number of environments stepped together.
-        device: device of the network: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, the best available.
-        teacher: the rule that imitation learns from, and that DQN explores by; None: the reference.
-        recording: transitions to learn from instead, or to begin with.
-        reference: the rule that validation compares with; None: the one that suits the objective.
-        validation_seeds: of the validation episodes.
-        test: names of workloads kept for a test, for the model card.
-
     Raises:
         UsageError: an option is invalid or contradicts another.
     """
 
-    name: str
-    algorithm: str
-    scene: EnvironmentSpec
-    config: Any
-    network: NetworkPlan = field(default_factory=NetworkPlan)
-    seed: int = 1
-    environments: int = 8
-    device: str = "cpu"
-    teacher: str | None = None
-    recording: Path | None = None
-    reference: str | None = None
-    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
-    test: tuple[str, ...] = ()
+    name: str  # name of the policy
+    algorithm: str  # see `agents.registry.find_algorithm`
+    scene: EnvironmentSpec  # the environment
+    config: Any  # options of the algorithm, of its configuration class
+    network: NetworkPlan = field(default_factory=NetworkPlan)  # the network to train
+    seed: int = 1  # of the environments, exploration and the first weights
+    environments: int = 8  # number of environments stepped together
+    device: str = "cpu"  # device of the network: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, the best available
+    teacher: str | None = None  # the rule that imitation learns from, and that DQN explores by; None: the reference
+    recording: Path | None = None  # transitions to learn from instead, or to begin with
+    reference: str | None = None  # the rule that validation compares with; None: the one that suits the objective
+    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS  # of the validation episodes
+    test: tuple[str, ...] = ()  # names of workloads kept for a test, for the model card
 
     def __post_init__(self) -> None:
         """Check the values."""

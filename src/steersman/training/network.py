@@ -18,21 +18,13 @@ from steersman.policies.networks.registry import find_network
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """The network to train, see `steersman.agents.networks.score_networks`.
+    """The network to train, see `steersman.agents.networks.score_networks`."""
 
-    Attributes:
-        name: of a registered network.
-        hidden: widths of its layers; ignored by a network without any.
-        dropout: share of hidden activations that training zeroes.
-        normalisation: of its layers.
-        start: a policy file with its initial weights; None: random ones.
-    """
-
-    name: str = "mlp"
-    hidden: tuple[int, ...] = (64, 64)
-    dropout: float = 0.0
-    normalisation: str = "none"
-    start: Path | None = None
+    name: str = "mlp"  # of a registered network
+    hidden: tuple[int, ...] = (64, 64)  # widths of its layers; ignored by a network without any
+    dropout: float = 0.0  # share of hidden activations that training zeroes
+    normalisation: str = "none"  # of its layers
+    start: Path | None = None  # a policy file with its initial weights; None: random ones
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -64,21 +64,13 @@ class RunEndedError(SteersmanError):
 
 @dataclass(frozen=True, slots=True)
 class TrainingLimits:
-    """When a run validates, saves and ends.
+    """When a run validates, saves and ends."""
 
-    Attributes:
-        iterations: at most.
-        minutes: at most, over all sessions; None: no limit.
-        validate_every: iterations between two validations.
-        patience: validations without a better one after which it ends early, 0: never.
-        checkpoint_seconds: time between two checkpoints; each validation is followed by one, too.
-    """
-
-    iterations: int = 100
-    minutes: float | None = None
-    validate_every: int = 10
-    patience: int = 0
-    checkpoint_seconds: float = 60.0
+    iterations: int = 100  # at most
+    minutes: float | None = None  # at most, over all sessions; None: no limit
+    validate_every: int = 10  # iterations between two validations
+    patience: int = 0  # validations without a better one after which it ends early, 0: never
+    checkpoint_seconds: float = 60.0  # time between two checkpoints; each validation is followed by one, too
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -98,20 +90,13 @@ def check_minutes(minutes: float | None) -> None:
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """Progress of a run.
+    """Progress of a run."""
 
-    Attributes:
-        iteration: iterations done.
-        seconds: time spent, over all sessions.
-        best: the best validation so far, and its iteration; -inf before the first one.
-        stale: validations since then.
-    """
-
-    iteration: int = 0
-    seconds: float = 0.0
-    best: float = -math.inf
+    iteration: int = 0  # iterations done
+    seconds: float = 0.0  # time spent, over all sessions
+    best: float = -math.inf  # the best validation so far, and its iteration; -inf before the first one
     best_iteration: int = 0
-    stale: int = 0
+    stale: int = 0  # validations since then
 
 
 OnIteration = Callable[[TrainingProgress, dict[str, float]], None]

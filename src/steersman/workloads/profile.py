@@ -44,23 +44,14 @@ class TypicalPod:
 
 
 class ProfileArrays(NamedTuple):
-    """The profile for compiled kernels, T typical pods and M GPU types.
+    """The profile for compiled kernels, T typical pods and M GPU types."""
 
-    Attributes:
-        cpu: [T] milli-CPU.
-        gpu_count: [T] devices.
-        milli: [V] the distinct milli per device that typical pods request.
-        value: [T] index into `milli` of the pod's request (0 if it requests no GPU).
-        accepts: [T, M + 1] whether the pod may use devices of type m; the last column is `ANY_GPU`.
-        share: [T] share of the profile.
-    """
-
-    cpu: npt.NDArray[np.int64]
-    gpu_count: npt.NDArray[np.int64]
-    milli: npt.NDArray[np.int64]
-    value: npt.NDArray[np.int64]
-    accepts: npt.NDArray[np.bool_]
-    share: npt.NDArray[np.float64]
+    cpu: npt.NDArray[np.int64]  # [T] milli-CPU
+    gpu_count: npt.NDArray[np.int64]  # [T] devices
+    milli: npt.NDArray[np.int64]  # [V] the distinct milli per device that typical pods request
+    value: npt.NDArray[np.int64]  # [T] index into `milli` of the pod's request (0 if it requests no GPU)
+    accepts: npt.NDArray[np.bool_]  # [T, M + 1] whether the pod may use devices of type m; the last column is `ANY_GPU`
+    share: npt.NDArray[np.float64]  # [T] share of the profile
 
 
 Kind = tuple[int, int, int, str, str]

@@ -24,17 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Times of a pod in seconds since 1970; None: it has not happened, or is not known.
+    """Times of a pod in seconds since 1970; None: it has not happened, or is not known."""
 
-    Attributes:
-        created: when it was submitted.
-        started: when its kubelet began with it.
-        deleted: when it will be gone, of a pod that is being deleted.
-    """
-
-    created: float | None
-    started: float | None
-    deleted: float | None = None
+    created: float | None  # when it was submitted
+    started: float | None  # when its kubelet began with it
+    deleted: float | None = None  # when it will be gone, of a pod that is being deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +46,13 @@ class EndedPod:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Lives of the pods of a source.
+    """Lives of the pods of a source."""
 
-    Attributes:
-        present: by (namespace, name) those of pods that have not ended, with and without a node.
-        ended: the others, in order of their end.
-        untimed: number of pods that have ended and do not say when they ran.
-        latest: the latest time that an object of the source states as past, None: no time is stated.
-    """
-
+    # By (namespace, name) those of pods that have not ended, with and without a node
     present: Mapping[tuple[str, str], Life] = field(default_factory=dict)
-    ended: tuple[EndedPod, ...] = ()
-    untimed: int = 0
-    latest: float | None = None
+    ended: tuple[EndedPod, ...] = ()  # the others, in order of their end
+    untimed: int = 0  # number of pods that have ended and do not say when they ran
+    latest: float | None = None  # the latest time that an object of the source states as past, None: no time is stated
 
 
 FIRST_SEED = 42
@@ -121,20 +109,15 @@ class RunningPods(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Where a pod ran when its source was written.
+    """Where a pod ran when its source was written."""
 
-    Attributes:
-        node: name of the node.
-        devices: bit mask of the GPU devices that it held there.
-        stays: whether it is part of its node rather than of the demand: it runs there before anything arrives and is
-            never drawn (pods of DaemonSets, static pods, pods that no other node allows or that are being deleted).
-        exceeds: whether its node offers less than runs there: it runs there before anything arrives, whatever becomes
-            of other pods, since no scheduler would bind it there.
-    """
-
-    node: str
-    devices: int = 0
+    node: str  # name of the node
+    devices: int = 0  # bit mask of the GPU devices that it held there
+    # Whether it is part of its node rather than of the demand: it runs there before anything arrives and is never
+    # drawn (pods of DaemonSets, static pods, pods that no other node allows or that are being deleted)
     stays: bool = False
+    # Whether its node offers less than runs there: it runs there before anything arrives, whatever becomes of other
+    # pods, since no scheduler would bind it there
     exceeds: bool = False
 
 

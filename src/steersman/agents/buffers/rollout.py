@@ -17,21 +17,13 @@ Values = Callable[[Arrays], npt.NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """T decisions in each of E environments, flattened to B = T E in that order.
+    """T decisions in each of E environments, flattened to B = T E in that order."""
 
-    Attributes:
-        observation: [B, ...].
-        rows: int64 [B] the rows that were chosen.
-        values: float32 [B] the critic's values.
-        advantages: float32 [B].
-        targets: float32 [B] targets of the critic.
-    """
-
-    observation: Arrays
-    rows: Actions
-    values: npt.NDArray[np.float32]
-    advantages: npt.NDArray[np.float32]
-    targets: npt.NDArray[np.float32]
+    observation: Arrays  # [B, ...]
+    rows: Actions  # int64 [B] the rows that were chosen
+    values: npt.NDArray[np.float32]  # float32 [B] the critic's values
+    advantages: npt.NDArray[np.float32]  # float32 [B]
+    targets: npt.NDArray[np.float32]  # float32 [B] targets of the critic
 
 
 def rollout(steps: Sequence[Step], critic: Values, gamma: float, gae_lambda: float) -> Rollout:

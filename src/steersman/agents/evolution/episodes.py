@@ -39,15 +39,10 @@ MIN_STD = 1e-3
 
 
 class Scale(NamedTuple):
-    """Standardisation of features, [4, F] for each kind of pod (`linear`) or [1, F].
+    """Standardisation of features, [4, F] for each kind of pod (`linear`) or [1, F]."""
 
-    Attributes:
-        mean: [4 or 1, F].
-        unit: [4 or 1, F] one over the deviation, 0 where the feature is left out.
-    """
-
-    mean: Array
-    unit: Array
+    mean: Array  # [4 or 1, F]
+    unit: Array  # [4 or 1, F] one over the deviation, 0 where the feature is left out
 
 
 class EpisodeEvolution:

@@ -59,56 +59,36 @@ Played = tuple[Scene, Array | None]
 
 @dataclass(frozen=True, slots=True)
 class OrderTask:
-    """What an order is trained on and for.
+    """What an order is trained on and for."""
 
-    Attributes:
-        workloads: played in turn.
-        draw: draws arrivals from one of them.
-        cost: of the waits of a run, above 0; the lower the better.
-        policy: places the pods.
-        reference: the order that candidates are compared with, which also tells who may overtake, and where estimates
-            come from unless `sources` says.
-        sources: where estimates come from, drawn with equal probability; (): as in `reference`.
-    """
-
-    workloads: tuple[Workload, ...]
-    draw: Draw
-    cost: Callable[[Waits], float]
-    policy: Policy
+    workloads: tuple[Workload, ...]  # played in turn
+    draw: Draw  # draws arrivals from one of them
+    cost: Callable[[Waits], float]  # of the waits of a run, above 0; the lower the better
+    policy: Policy  # places the pods
+    # The order that candidates are compared with, which also tells who may overtake, and where estimates come from
+    # unless `sources` says
     reference: Order
-    sources: tuple[RunTimes, ...] = ()
+    sources: tuple[RunTimes, ...] = ()  # where estimates come from, drawn with equal probability; (): as in `reference`
 
 
 @dataclass(frozen=True, slots=True)
 class OrderSearchConfig:
-    """Options of the search.
+    """Options of the search."""
 
-    Attributes:
-        hidden: units on top of the linear score.
-        population: candidates of a generation.
-        episodes: scenes of a generation.
-        step: first standard deviation of candidates.
-        generations: number of generations.
-        validate_every: generations between two validations.
-        validation: scenes of a validation.
-        pooled: weight, 0 to 1, of the gain of the sums over a workload's scenes; the rest is that of single scenes.
-        spread: whether the seeds of a generation are equally far apart, which covers a trace evenly if the draw takes
-            a seed for a place in it.
-        delay: whether the delay is an input, which live schedulers do not know.
-        seed: seed of the search.
-    """
-
-    hidden: int = 0
-    population: int = 16
-    episodes: int = 12
-    step: float = 0.3
-    generations: int = 200
-    validate_every: int = 10
-    validation: int = 24
+    hidden: int = 0  # units on top of the linear score
+    population: int = 16  # candidates of a generation
+    episodes: int = 12  # scenes of a generation
+    step: float = 0.3  # first standard deviation of candidates
+    generations: int = 200  # number of generations
+    validate_every: int = 10  # generations between two validations
+    validation: int = 24  # scenes of a validation
+    # Weight, 0 to 1, of the gain of the sums over a workload's scenes; the rest is that of single scenes
     pooled: float = 0.0
+    # Whether the seeds of a generation are equally far apart, which covers a trace evenly if the draw takes a seed
+    # for a place in it
     spread: bool = False
-    delay: bool = True
-    seed: int = 1
+    delay: bool = True  # whether the delay is an input, which live schedulers do not know
+    seed: int = 1  # seed of the search
 
 
 def first_weights(linear: int, units: int, unit_size: int, rng: np.random.Generator) -> Array:

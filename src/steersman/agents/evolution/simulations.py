@@ -81,26 +81,19 @@ class EpisodeOutcome(NamedTuple):
 class SimulationTask:
     """The protocol, and what is measured at an episode's end.
 
-    Attributes:
-        objective: one of `FINAL_STATE_OBJECTIVES` or a weighted sum of them, or `waiting-time`.
-        protocol: `timed` for `waiting-time`, else one in which nothing leaves.
-        ratio: arriving GPU demand over capacity (`inflation`).
-        load: demand over capacity; None takes the trace's own times (`timed`).
-        mean_duration: mean seconds, see `simulation.arrivals.schedule` (`timed`).
-        order: who goes next among pods that wait, see `orders.registry.find_order` (`timed`).
-        max_kind_loss: percent that any kind of pod may lose against `kube-default`, see
-            `simulation.kind_losses.kind_losses`; None: there is no limit.
-
     Raises:
         UsageError: the objective is unknown, is not measured at a run's end, or needs another protocol.
     """
 
-    objective: str = "allocation"
+    objective: str = "allocation"  # one of `FINAL_STATE_OBJECTIVES` or a weighted sum of them, or `waiting-time`
+    # `timed` for `waiting-time`, else one in which nothing leaves
     protocol: Literal["inflation", "arrivals", "timed"] = "inflation"
-    ratio: float = 1.3
-    load: float | None = None
-    mean_duration: float | None = None
-    order: str = AGE.name
+    ratio: float = 1.3  # arriving GPU demand over capacity (`inflation`)
+    load: float | None = None  # demand over capacity; None takes the trace's own times (`timed`)
+    mean_duration: float | None = None  # mean seconds, see `simulation.arrivals.schedule` (`timed`)
+    order: str = AGE.name  # who goes next among pods that wait, see `orders.registry.find_order` (`timed`)
+    # Percent that any kind of pod may lose against `kube-default`, see `simulation.kind_losses.kind_losses`; None:
+    # there is no limit
     max_kind_loss: float | None = None
 
     def __post_init__(self) -> None:

@@ -55,15 +55,10 @@ def replace_rows(observation: Arrays, rows: npt.NDArray[np.bool_], other: Arrays
 
 @dataclass(frozen=True, slots=True)
 class CandidateSample:
-    """The observation that an agent acts on: some of the nodes, and their slots.
+    """The observation that an agent acts on: some of the nodes, and their slots."""
 
-    Attributes:
-        observation: as an environment gives it, with K rows for nodes (and their `weight`) if they are a sample.
-        slots: int64 [E, K] the node slot of each row, or None if the rows are the slots.
-    """
-
-    observation: Arrays
-    slots: Actions | None
+    observation: Arrays  # as an environment gives it, with K rows for nodes (and their `weight`) if they are a sample
+    slots: Actions | None  # int64 [E, K] the node slot of each row, or None if the rows are the slots
 
     def to_slots(self, rows: Actions) -> Actions:
         """Return node slots [E] of the chosen rows [E]."""

@@ -45,21 +45,14 @@ WHOLE_NUMBER = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A run in a folder, or in a file of its own.
+    """A run in a folder, or in a file of its own."""
 
-    Attributes:
-        kind: by its files.
-        folder: where it is, without links.
-        root: the folder that a person named, or that of the file; nothing outside of it is read.
-        name: what it is called: its place below the root, and as much of the root's path as tells it from other roots.
-        table: name of the file that is the run, "" where the folder is.
-    """
-
-    kind: Kind
-    folder: Path
-    root: Path
+    kind: Kind  # by its files
+    folder: Path  # where it is, without links
+    root: Path  # the folder that a person named, or that of the file; nothing outside of it is read
+    # What it is called: its place below the root, and as much of the root's path as tells it from other roots
     name: str
-    table: str = ""
+    table: str = ""  # name of the file that is the run, "" where the folder is
 
     @property
     def id(self) -> str:

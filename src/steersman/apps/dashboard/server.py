@@ -148,15 +148,10 @@ def _equal(given: str, token: str) -> bool:
 
 
 class Screen(Protocol):
-    """A screen of the dashboard.
+    """A screen of the dashboard."""
 
-    Attributes:
-        name: folder of its page below `static`, and of its routes below `/api`.
-        title: what the navigation calls it.
-    """
-
-    name: str
-    title: str
+    name: str  # folder of its page below `static`, and of its routes below `/api`
+    title: str  # what the navigation calls it
 
     def routes(self) -> Sequence[web.RouteDef]:
         """Return the routes that the page's scripts ask; their paths begin with `/api/NAME/`."""

@@ -44,19 +44,12 @@ def chosen_rows(count: int, most: int = MOST_ROWS, keep: Iterable[int] = ()) -> 
 
 
 class NodeQuantity(msgspec.Struct, kw_only=True, rename="camel"):
-    """A quantity of nodes.
+    """A quantity of nodes."""
 
-    Attributes:
-        title: what it is.
-        unit: "%" of the node, or "".
-        counted: whether it was counted from the rows; else the file has it.
-        values: [N][T].
-    """
-
-    title: str
-    unit: str
-    counted: bool = False
-    values: list[list[float]]
+    title: str  # what it is
+    unit: str  # "%" of the node, or ""
+    counted: bool = False  # whether it was counted from the rows; else the file has it
+    values: list[list[float]]  # [N][T]
 
 
 class BindingsDocument(msgspec.Struct, kw_only=True, rename="camel"):

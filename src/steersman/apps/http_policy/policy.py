@@ -211,13 +211,9 @@ class RequestEncoder:
 
 @dataclass(frozen=True, slots=True)
 class HttpPolicy(Policy):
-    """Policy whose scores an HTTP server computes.
+    """Policy whose scores an HTTP server computes."""
 
-    Attributes:
-        url: the server's URL, which may have a secret in its query.
-    """
-
-    url: str = field(repr=False)
+    url: str = field(repr=False)  # the server's URL, which may have a secret in its query
     order: Order = AGE
 
     @property

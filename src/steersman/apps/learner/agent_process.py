@@ -62,21 +62,13 @@ log = structlog.get_logger("learning")
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A decision of another scheduler.
+    """A decision of another scheduler."""
 
-    Attributes:
-        before: parts of the observation before it by name, without a leading axis.
-        slot: chosen slot.
-        reward: its reward.
-        terminated: whether all pods that others had placed were gone before the next decision.
-        after: observation before the next decision of any other scheduler.
-    """
-
-    before: Observation
-    slot: int
-    reward: float
-    terminated: bool
-    after: Observation
+    before: Observation  # parts of the observation before it by name, without a leading axis
+    slot: int  # chosen slot
+    reward: float  # its reward
+    terminated: bool  # whether all pods that others had placed were gone before the next decision
+    after: Observation  # observation before the next decision of any other scheduler
 
 
 @dataclass(frozen=True, slots=True)

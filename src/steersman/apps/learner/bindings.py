@@ -43,21 +43,15 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class ObservedBinding:
-    """A binding of another scheduler: the observation before it, its outcome and rewards.
+    """A binding of another scheduler: the observation before it, its outcome and rewards."""
 
-    Attributes:
-        observation: parts of the observation before it by name, without a leading axis.
-        outcome: its outcome; `ended` and the waiting time in it are not known yet.
-        ended_before: whether all observed pods were gone since the binding before.
-        waited_before: pod-seconds waited since the previous binding: the elapsed time multiplied by the number of pods
-            that had waited longer than the previously bound one, as `waiting` of a `Decider` counts.
-        rewards: [N] rewards of all feasible nodes, NaN elsewhere, if the binding is held back; None: learn from it.
-    """
-
-    observation: Arrays
-    outcome: DecisionOutcome
-    ended_before: bool
+    observation: Arrays  # parts of the observation before it by name, without a leading axis
+    outcome: DecisionOutcome  # its outcome; `ended` and the waiting time in it are not known yet
+    ended_before: bool  # whether all observed pods were gone since the binding before
+    # Pod-seconds waited since the previous binding: the elapsed time multiplied by the number of pods that had waited
+    # longer than the previously bound one, as `waiting` of a `Decider` counts
     waited_before: float
+    # [N] rewards of all feasible nodes, NaN elsewhere, if the binding is held back; None: learn from it
     rewards: npt.NDArray[np.float64] | None
 
 

@@ -88,25 +88,15 @@ MAX_NODES = "max_nodes"
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """Plan of learning on a live cluster.
+    """Plan of learning on a live cluster."""
 
-    Attributes:
-        scheduler_name: name of the scheduler whose pods are placed.
-        algorithm: one of `ALGORITHMS`.
-        config: options of the algorithm.
-        network: the network; its `start` is the policy file to start from, None: from nothing.
-        objective: what is rewarded, see `objectives.registry`.
-        view: name of the observed features.
-        seed: seed of the first weights, exploration and the draws from the replay buffer.
-    """
-
-    scheduler_name: str
-    algorithm: str
-    config: Any
-    network: NetworkPlan
-    objective: str
-    view: str
-    seed: int = 1
+    scheduler_name: str  # name of the scheduler whose pods are placed
+    algorithm: str  # one of `ALGORITHMS`
+    config: Any  # options of the algorithm
+    network: NetworkPlan  # the network; its `start` is the policy file to start from, None: from nothing
+    objective: str  # what is rewarded, see `objectives.registry`
+    view: str  # name of the observed features
+    seed: int = 1  # seed of the first weights, exploration and the draws from the replay buffer
 
     @property
     def explores(self) -> bool:
@@ -160,23 +150,14 @@ class LivePlan:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of an agent that learns on a cluster. `None`: that of the policy file it starts from, else the default.
+    """Options of an agent that learns on a cluster. `None`: that of the policy file it starts from, or the default."""
 
-    Attributes:
-        algorithm: by default that of the policy file if it can learn here, else `dqn`.
-        network: by default that of the policy file, else `mlp`.
-        hidden: widths of its layers.
-        dropout: share of hidden activations that learning zeroes.
-        normalisation: of its layers; by default that of the policy file, else none.
-        objective: by default that of the policy file, else `balance`.
-    """
-
-    algorithm: str | None = None
-    network: str | None = None
-    hidden: tuple[int, ...] | None = None
-    dropout: float = 0.0
-    normalisation: str | None = None
-    objective: str | None = None
+    algorithm: str | None = None  # by default that of the policy file if it can learn here, else `dqn`
+    network: str | None = None  # by default that of the policy file, else `mlp`
+    hidden: tuple[int, ...] | None = None  # widths of its layers
+    dropout: float = 0.0  # share of hidden activations that learning zeroes
+    normalisation: str | None = None  # of its layers; by default that of the policy file, else none
+    objective: str | None = None  # by default that of the policy file, else `balance`
 
 
 def live_plan(

@@ -107,23 +107,14 @@ def _amounts(node: Node) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class FillOptions:
-    """How rows are played.
+    """How rows are played."""
 
-    Attributes:
-        scheduler_name: `schedulerName` of the pods.
-        image: image of their containers, which sleep.
-        interval: minimum seconds between Deployments.
-        wait: seconds from the last Deployment to clearing, and from clearing to the next Deployment.
-        patience: seconds after which pods without a node no longer delay the next Deployment.
-        annotations: annotations of the pods.
-    """
-
-    scheduler_name: str
-    image: str = IMAGE
-    interval: float = INTERVAL_SECONDS
-    wait: float = WAIT_SECONDS
-    patience: float = PATIENCE_SECONDS
-    annotations: dict[str, str] = field(default_factory=dict)
+    scheduler_name: str  # `schedulerName` of the pods
+    image: str = IMAGE  # image of their containers, which sleep
+    interval: float = INTERVAL_SECONDS  # minimum seconds between Deployments
+    wait: float = WAIT_SECONDS  # seconds from the last Deployment to clearing, and from clearing to the next Deployment
+    patience: float = PATIENCE_SECONDS  # seconds after which pods without a node no longer delay the next Deployment
+    annotations: dict[str, str] = field(default_factory=dict)  # annotations of the pods
 
 
 @dataclass(slots=True)
@@ -294,19 +285,13 @@ class DeploymentLoadGenerator:
 
 @dataclass(frozen=True, slots=True)
 class FillPlan:
-    """How a cluster is filled and cleared.
+    """How a cluster is filled and cleared."""
 
-    Attributes:
-        settings: which Deployments are drawn, up to which load of the whole cluster, and how often it is filled.
-        seeds: seeds of the Deployments; with each of them the cluster is filled `settings.resets` times.
-        room: capacity of the cluster when the run began, so that a resumed run does the same.
-        fill_options: how the Deployments are created.
-    """
-
+    # Which Deployments are drawn, up to which load of the whole cluster, and how often it is filled
     settings: DeploymentSettings
-    seeds: tuple[int, ...]
-    room: ClusterCapacity
-    fill_options: FillOptions
+    seeds: tuple[int, ...]  # seeds of the Deployments; with each of them the cluster is filled `settings.resets` times
+    room: ClusterCapacity  # capacity of the cluster when the run began, so that a resumed run does the same
+    fill_options: FillOptions  # how the Deployments are created
 
     def rows(self) -> tuple[Row, ...]:
         """Return the Deployments that `generate` draws for this capacity and the load that other pods leave."""

@@ -45,15 +45,10 @@ Job = tuple[Callable[[int], Awaitable[None]], int]
 
 
 class ReplaySpeed(msgspec.Struct, frozen=True):
-    """When pods are created.
+    """When pods are created."""
 
-    Attributes:
-        speed: seconds of the trace per second.
-        rate: pods per second, instead of their times; 0: their times, or all at once if they have none.
-    """
-
-    speed: float = 1.0
-    rate: float = 0.0
+    speed: float = 1.0  # seconds of the trace per second
+    rate: float = 0.0  # pods per second, instead of their times; 0: their times, or all at once if they have none
 
     def __post_init__(self) -> None:
         """Check the values."""

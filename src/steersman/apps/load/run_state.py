@@ -117,23 +117,14 @@ class RemovedError(SteersmanError):
 
 
 class RunState(msgspec.Struct, forbid_unknown_fields=True):
-    """State of an active or stopped run.
+    """State of an active or stopped run."""
 
-    Attributes:
-        kind: command that it is of.
-        id: value of the label of everything that it creates.
-        digest: digest of all its steps.
-        options: its options.
-        total: number of its steps.
-        done: number of finished steps.
-    """
-
-    kind: Kind
-    id: str
-    digest: str
-    options: dict[str, Any]
-    total: int
-    done: int = 0
+    kind: Kind  # command that it is of
+    id: str  # value of the label of everything that it creates
+    digest: str  # digest of all its steps
+    options: dict[str, Any]  # its options
+    total: int  # number of its steps
+    done: int = 0  # number of finished steps
 
 
 def new_id() -> str:

@@ -68,24 +68,15 @@ class ClusterBackend(enum.StrEnum):
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A local cluster.
+    """A local cluster."""
 
-    Attributes:
-        name: its name.
-        way: how it was started.
-        kubeconfig: absolute path of its kubeconfig.
-        context: context in that file.
-        ready: whether it started completely; false while it starts, and forever if that was killed.
-        engine: container engine that runs it, "" for other backends.
-        kubernetes: version of its API server when it was brought up, such as `v1.37.2`; "" where it is not known.
-    """
-
-    name: str
-    way: ClusterBackend
-    kubeconfig: str
-    context: str
-    ready: bool = False
-    engine: str = ""
+    name: str  # its name
+    way: ClusterBackend  # how it was started
+    kubeconfig: str  # absolute path of its kubeconfig
+    context: str  # context in that file
+    ready: bool = False  # whether it started completely; false while it starts, and forever if that was killed
+    engine: str = ""  # container engine that runs it, "" for other backends
+    # Version of its API server when it was brought up, such as `v1.37.2`; "" where it is not known
     kubernetes: str = ""
 
     @property

@@ -47,21 +47,13 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """A pod became pending (`node` ""), was bound, or was deleted (`gone`).
+    """A pod became pending (`node` ""), was bound, or was deleted (`gone`)."""
 
-    Attributes:
-        key: namespace and name.
-        pod: the pod without its node.
-        node: its node.
-        devices: bit mask of the GPU devices that it holds there; None: unknown.
-        gone: whether it was deleted or has finished.
-    """
-
-    key: str
-    pod: Pod
-    node: str = ""
-    devices: int | None = None
-    gone: bool = False
+    key: str  # namespace and name
+    pod: Pod  # the pod without its node
+    node: str = ""  # its node
+    devices: int | None = None  # bit mask of the GPU devices that it holds there; None: unknown
+    gone: bool = False  # whether it was deleted or has finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +202,11 @@ class ObservedDecision:
 
 @dataclass(slots=True)
 class Transitions:
-    """Recorded transitions.
+    """Recorded transitions."""
 
-    Attributes:
-        seen: the decisions.
-        nodes: all nodes that ever existed, in their last form.
-        skipped_decisions: decisions for nodes that the state before them forbids.
-    """
-
-    seen: list[ObservedDecision] = field(default_factory=list)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    skipped_decisions: int = 0
+    seen: list[ObservedDecision] = field(default_factory=list)  # the decisions
+    nodes: dict[str, Node] = field(default_factory=dict)  # all nodes that ever existed, in their last form
+    skipped_decisions: int = 0  # decisions for nodes that the state before them forbids
 
 
 def transitions(entries: Sequence[LoggedEvent], scheduler_name: str, view: View) -> Transitions:

@@ -87,24 +87,15 @@ class BindingRate:
 
 @dataclass(slots=True)
 class ClusterUse:
-    """State of a cluster for display.
+    """State of a cluster for display."""
 
-    Attributes:
-        nodes: nodes by name, and whether they are ready.
-        pods: unfinished pods by namespace and name.
-        version: incremented with every change.
-        bound: bindings of pods that were seen waiting.
-        unreadable: nodes and pods that make no sense, with the reason: they are counted, but without capacity or
-            requests.
-        offers: what nodes offer by DRA.
-    """
-
-    offers: DeviceOffers = field(default_factory=DeviceOffers)
-    version: int = 0
-    bound: int = 0
+    offers: DeviceOffers = field(default_factory=DeviceOffers)  # what nodes offer by DRA
+    version: int = 0  # incremented with every change
+    bound: int = 0  # bindings of pods that were seen waiting
+    # Nodes and pods that make no sense, with the reason: they are counted, but without capacity or requests
     unreadable: dict[str, FieldError] = field(default_factory=dict)
-    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    pods: dict[str, PodUse] = field(default_factory=dict)
+    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)  # nodes by name, and whether they are ready
+    pods: dict[str, PodUse] = field(default_factory=dict)  # unfinished pods by namespace and name
     _uses: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _waiting: Counter[str] = field(default_factory=Counter)
     _rate: BindingRate = field(default_factory=BindingRate)

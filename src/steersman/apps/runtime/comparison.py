@@ -141,17 +141,11 @@ class PolicyReloader:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonBasis:
-    """Cluster and workload for which a comparison's result is valid.
+    """Cluster and workload for which a comparison's result is valid."""
 
-    Attributes:
-        nodes: number of nodes by shape.
-        requests: share of the pods by GPU request.
-        pods: number of pods observed; None for a policy file's basis, which is exact.
-    """
-
-    nodes: Mapping[Shape, int]
-    requests: Mapping[GpuRequest, float]
-    pods: int | None
+    nodes: Mapping[Shape, int]  # number of nodes by shape
+    requests: Mapping[GpuRequest, float]  # share of the pods by GPU request
+    pods: int | None  # number of pods observed; None for a policy file's basis, which is exact
 
     def holds_for(self, now: ComparisonBasis) -> bool:
         """Return True if nodes and pods have not changed enough to repeat the comparison."""
@@ -201,19 +195,12 @@ def stored_basis(file: PolicyReloader, now: ComparisonBasis) -> ComparisonBasis 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """Active policy.
+    """Active policy."""
 
-    Attributes:
-        policy: the policy; a portfolio's member carries the portfolio's name.
-        member: name of the portfolio's member; "" if the policy is no portfolio.
-        version: digest of the policy file; "" for a rule that replaces the policy.
-        evidence: the comparison that chose it, in a sentence; "" without one.
-    """
-
-    policy: Policy
-    member: str = ""
-    version: str = ""
-    evidence: str = ""
+    policy: Policy  # the policy; a portfolio's member carries the portfolio's name
+    member: str = ""  # name of the portfolio's member; "" if the policy is no portfolio
+    version: str = ""  # digest of the policy file; "" for a rule that replaces the policy
+    evidence: str = ""  # the comparison that chose it, in a sentence; "" without one
 
     def is_same(self, other: PolicyChoice) -> bool:
         """Return True if both choices select the same policy, member, file version and weights."""

@@ -57,17 +57,11 @@ class DecisionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A pod to place.
+    """A pod to place."""
 
-    Attributes:
-        observation: parts of the observation by name, without a leading axis.
-        fallback: slot that the fallback would choose; -1 if the agent does not ask.
-        previous: outcome of the decision before, None for the first.
-    """
-
-    observation: Mapping[str, npt.NDArray[Any]]
-    fallback: int
-    previous: DecisionOutcome | None
+    observation: Mapping[str, npt.NDArray[Any]]  # parts of the observation by name, without a leading axis
+    fallback: int  # slot that the fallback would choose; -1 if the agent does not ask
+    previous: DecisionOutcome | None  # outcome of the decision before, None for the first
 
 
 class AgentLink:

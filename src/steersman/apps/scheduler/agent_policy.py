@@ -33,19 +33,12 @@ NO_OUTCOME = DecisionOutcome(NO_SLOT, np.zeros(summary.COLUMNS), np.zeros(summar
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Settings of a learning agent.
+    """Settings of a learning agent."""
 
-    Attributes:
-        name: name of its policy in results.
-        view: the view that it observes.
-        objective: what it learns.
-        link: connection to it; None: it only observes, and the fallback decides.
-    """
-
-    name: str
-    view: View
-    objective: WeightedObjectives
-    link: AgentLink | None
+    name: str  # name of its policy in results
+    view: View  # the view that it observes
+    objective: WeightedObjectives  # what it learns
+    link: AgentLink | None  # connection to it; None: it only observes, and the fallback decides
 
 
 class PendingTransition:
@@ -99,25 +92,15 @@ class PendingTransition:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AgentPolicy(Policy):
-    """Decisions of an agent; GPU devices are chosen by the best-fit rule, as for any network.
+    """Decisions of an agent; GPU devices are chosen by the best-fit rule, as for any network."""
 
-    Attributes:
-        name: its name in results.
-        view: the view that the agent observes.
-        objective: what it learns.
-        fallback: policy that decides where the agent does not answer, and that it may explore by.
-        link: see `AgentSettings`.
-        transition: its last question; outlives deciders.
-        telemetry: the nodes' metrics for the fallback.
-    """
-
-    name: str
-    view: View
-    objective: WeightedObjectives
-    fallback: Policy
-    link: AgentLink | None
-    transition: PendingTransition
-    telemetry: Telemetry | None = None
+    name: str  # its name in results
+    view: View  # the view that the agent observes
+    objective: WeightedObjectives  # what it learns
+    fallback: Policy  # policy that decides where the agent does not answer, and that it may explore by
+    link: AgentLink | None  # see `AgentSettings`
+    transition: PendingTransition  # its last question; outlives deciders
+    telemetry: Telemetry | None = None  # the nodes' metrics for the fallback
 
     @property
     def needs(self) -> frozenset[Need]:

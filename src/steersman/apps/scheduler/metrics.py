@@ -33,31 +33,18 @@ def _nothing() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """States that are read at a scrape; None is left out.
+    """States that are read at a scrape; None is left out."""
 
-    Attributes:
-        pending: pending pods by queue.
-        in_flight: bindings in flight.
-        bind_errors: by HTTP status, 0 where there was no answer.
-        reflectors: by resource.
-        is_leader: whether this scheduler may decide.
-        scheduler_name: `schedulerName` of its pods.
-        profile_age: seconds since the workload profile was computed.
-        events_dropped: events that were never written.
-        taken: pods of ours that another scheduler bound.
-        node_problems: nodes that take no pods since their objects make no sense.
-    """
-
-    pending: Callable[[], Mapping[str, int]] = _nothing
-    in_flight: Callable[[], int] | None = None
-    bind_errors: Callable[[], Mapping[int, int]] | None = None
-    reflectors: Mapping[str, Reflector] = field(default_factory=dict)
-    is_leader: Callable[[], bool] | None = None
-    scheduler_name: str = ""
-    profile_age: Callable[[], float] | None = None
-    events_dropped: Callable[[], int] | None = None
-    taken: Callable[[], int] | None = None
-    node_problems: Callable[[], int] | None = None
+    pending: Callable[[], Mapping[str, int]] = _nothing  # pending pods by queue
+    in_flight: Callable[[], int] | None = None  # bindings in flight
+    bind_errors: Callable[[], Mapping[int, int]] | None = None  # by HTTP status, 0 where there was no answer
+    reflectors: Mapping[str, Reflector] = field(default_factory=dict)  # by resource
+    is_leader: Callable[[], bool] | None = None  # whether this scheduler may decide
+    scheduler_name: str = ""  # `schedulerName` of its pods
+    profile_age: Callable[[], float] | None = None  # seconds since the workload profile was computed
+    events_dropped: Callable[[], int] | None = None  # events that were never written
+    taken: Callable[[], int] | None = None  # pods of ours that another scheduler bound
+    node_problems: Callable[[], int] | None = None  # nodes that take no pods since their objects make no sense
 
 
 class SchedulerMetrics:

@@ -60,15 +60,10 @@ log = structlog.get_logger("scheduler")
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """Pods of a scheduler.
+    """Pods of a scheduler."""
 
-    Attributes:
-        name: `schedulerName` of its pods.
-        in_flight: maximum number of concurrent bindings.
-    """
-
-    name: str = SCHEDULER_NAME
-    in_flight: int = IN_FLIGHT
+    name: str = SCHEDULER_NAME  # `schedulerName` of its pods
+    in_flight: int = IN_FLIGHT  # maximum number of concurrent bindings
 
 
 class Scheduler(Listener):

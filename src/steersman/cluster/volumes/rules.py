@@ -91,24 +91,17 @@ class VolumePlan:
 
 @dataclass(slots=True)
 class VolumeFit:
-    """Nodes that a pod's claims allow.
+    """Nodes that a pod's claims allow."""
 
-    Attributes:
-        problem: why they allow none, whatever the nodes are; "" if they allow some.
-        refusals: groups of filters in their order; in each, reasons and the nodes that each applies to, [N].
-        matched: claim -> [N] index into `candidates` of the volume that it gets on a node, -1 to provision.
-        candidates: claim -> volumes.
-        requested: claim -> bytes that it requests.
-        storage_class: claim -> its storage class.
-        free: claim -> [N] bytes of its storage class that a node has left, where its driver reports them; else -1.
-    """
-
-    problem: str = ""
+    problem: str = ""  # why they allow none, whatever the nodes are; "" if they allow some
+    # Groups of filters in their order; in each, reasons and the nodes that each applies to, [N]
     refusals: list[list[tuple[str, Mask]]] = field(default_factory=list)
+    # Claim -> [N] index into `candidates` of the volume that it gets on a node, -1 to provision
     matched: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
-    candidates: dict[str, list[Volume]] = field(default_factory=dict)
-    requested: dict[str, int] = field(default_factory=dict)
-    storage_class: dict[str, str] = field(default_factory=dict)
+    candidates: dict[str, list[Volume]] = field(default_factory=dict)  # claim -> volumes
+    requested: dict[str, int] = field(default_factory=dict)  # claim -> bytes that it requests
+    storage_class: dict[str, str] = field(default_factory=dict)  # claim -> its storage class
+    # Claim -> [N] bytes of its storage class that a node has left, where its driver reports them; else -1
     free: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
 
     def allowed(self, table: NodeTable) -> Mask:

@@ -50,18 +50,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class Patterns(NamedTuple):
-    """The ways to fill a device, P patterns of S sizes.
+    """The ways to fill a device, P patterns of S sizes."""
 
-    Attributes:
-        sizes: [S] milli of a device, descending.
-        counts: [P, S] number of shares of each size in a pattern. Together they take at most 1000 milli, and nothing
-            of the smallest size fits beside them.
-        exact: whether `sizes` are all that were requested.
-    """
-
-    sizes: Ints
+    sizes: Ints  # [S] milli of a device, descending
+    # [P, S] number of shares of each size in a pattern. Together they take at most 1000 milli, and nothing of the
+    # smallest size fits beside them.
     counts: Ints
-    exact: bool
+    exact: bool  # whether `sizes` are all that were requested
 
     def size_of(self, milli: Ints) -> Ints:
         """Return [G] the index of the largest size that is at most `milli`, S if there is none."""

@@ -51,13 +51,9 @@ _WARNINGS = re.compile('<ul class="warnings" aria-label="Warnings">(.*?)</ul>', 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of policies in one protocol.
+    """Results of policies in one protocol."""
 
-    Attributes:
-        runs: all of them; the first of a workload and policy has its final nodes.
-    """
-
-    runs: Sequence[RunResult]
+    runs: Sequence[RunResult]  # all of them; the first of a workload and policy has its final nodes
     summary: Sequence[SummaryRow]
     headline: Headline
     experiment: Experiment

@@ -38,25 +38,17 @@ NO_CHANGES = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a policy can know of a cluster.
+    """What a policy can know of a cluster."""
 
-    Attributes:
-        state: the cluster's state.
-        profile: the workload profile, for policies without an embedded one.
-        leftovers: leftover tables of the profile; None: computed when needed (about a second).
-        selectors: source of the selectors of default spreading in `kube-default`, read before each decision.
-        telemetry: the nodes' metrics; None: no metrics, and hard latency limits are ignored.
-        seed: seed of policies that draw random numbers.
-        demand: classes of the pods that are known to be scheduled here.
-    """
-
-    state: ClusterState
-    profile: tuple[TypicalPod, ...] = ()
+    state: ClusterState  # the cluster's state
+    profile: tuple[TypicalPod, ...] = ()  # the workload profile, for policies without an embedded one
+    # Leftover tables of the profile; None: computed when needed (about a second)
     leftovers: LeftoverArrays | None = None
+    # Source of the selectors of default spreading in `kube-default`, read before each decision
     selectors: Callable[[], SpreadSelectors] = SpreadSelectors
-    telemetry: Telemetry | None = None
-    seed: int = 0
-    demand: AbstractSet[int] = frozenset()
+    telemetry: Telemetry | None = None  # the nodes' metrics; None: no metrics, and hard latency limits are ignored
+    seed: int = 0  # seed of policies that draw random numbers
+    demand: AbstractSet[int] = frozenset()  # classes of the pods that are known to be scheduled here
 
 
 class LiveArrays:

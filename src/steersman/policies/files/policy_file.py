@@ -66,17 +66,11 @@ class WorkloadResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ComparedOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The cluster on which the policy was compared with every rule; the pods are those of the profile in the file.
+    """The cluster on which the policy was compared with every rule; the pods are those of the profile in the file."""
 
-    Attributes:
-        nodes: number of nodes.
-        shapes: digest of the nodes by shape and count, see `workloads.profile`.
-        draws: number of draws of every candidate.
-    """
-
-    nodes: int
-    shapes: str
-    draws: int
+    nodes: int  # number of nodes
+    shapes: str  # digest of the nodes by shape and count, see `workloads.profile`
+    draws: int  # number of draws of every candidate
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

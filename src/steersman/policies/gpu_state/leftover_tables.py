@@ -37,22 +37,16 @@ Array = npt.NDArray[np.float64]
 
 
 class LeftoverTables(NamedTuple):
-    """Leftover tables of a profile, with M GPU models and S sequences of L pods.
+    """Leftover tables of a profile, with M GPU models and S sequences of L pods."""
 
-    Attributes:
-        by_left: [1001, 4] by free milli of a device, in GPUs: PLANNED, the expected final loss; LEAST_WASTE, the rest
-            beside the largest typical pod that fits; UNUSABLE, the free GPU if no typical pod fits; SQUARE, the free
-            GPU squared.
-        steps: [M + 1, S, L, 3] milli-CPU, devices and milli per device of each pod of the sequences, by model. The
-            second half of the sequences consists of GPU pods.
-        ratios: [3] see `LeftoverArrays`; UNIT, the unit of CPU: milli-CPU per requested whole GPU of the profile.
-        least: [2] the smallest requests of typical pods: milli of a device, milli-CPU.
-    """
-
+    # [1001, 4] by free milli of a device, in GPUs: PLANNED, the expected final loss; LEAST_WASTE, the rest beside the
+    # largest typical pod that fits; UNUSABLE, the free GPU if no typical pod fits; SQUARE, the free GPU squared
     by_left: Array
+    # [M + 1, S, L, 3] milli-CPU, devices and milli per device of each pod of the sequences, by model. The second half
+    # of the sequences consists of GPU pods.
     steps: npt.NDArray[np.int64]
-    ratios: Array
-    least: npt.NDArray[np.int64]
+    ratios: Array  # [3] see `LeftoverArrays`; UNIT, the unit of CPU: milli-CPU per requested whole GPU of the profile
+    least: npt.NDArray[np.int64]  # [2] the smallest requests of typical pods: milli of a device, milli-CPU
 
 
 def leftover_tables(leftovers: LeftoverArrays, profile: ProfileArrays) -> LeftoverTables:

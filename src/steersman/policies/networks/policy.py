@@ -25,19 +25,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NetworkPolicy(Policy):
-    """A network and the view that it was trained on; GPU devices are chosen by the best-fit rule, as in training.
+    """A network and the view that it was trained on; GPU devices are chosen by the best-fit rule, as in training."""
 
-    Attributes:
-        name: its name in results.
-        view: the view that it observes.
-        network: scores nodes.
-        prepared: see `Policy`.
-    """
-
-    name: str
-    view: View
-    network: Network
-    prepared: EmbeddedProfile | None = None
+    name: str  # its name in results
+    view: View  # the view that it observes
+    network: Network  # scores nodes
+    prepared: EmbeddedProfile | None = None  # see `Policy`
     order: Order = AGE
 
     is_learned: ClassVar[bool] = True

@@ -186,20 +186,14 @@ def history_windows(history: Workload, loads: tuple[float, float]) -> tuple[Hist
 class OrderFitOptions:
     """Options of a fit.
 
-    Attributes:
-        generations: of the search.
-        loads: least and largest load of the windows.
-        seed: of the search.
-        search: further options of the search.
-
     Raises:
         UsageError: the loads are none, or in the wrong order.
     """
 
-    generations: int = GENERATIONS
-    loads: tuple[float, float] = LOADS
-    seed: int = 1
-    search: OrderSearchConfig = SEARCH
+    generations: int = GENERATIONS  # of the search
+    loads: tuple[float, float] = LOADS  # least and largest load of the windows
+    seed: int = 1  # of the search
+    search: OrderSearchConfig = SEARCH  # further options of the search
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -63,24 +63,16 @@ class SchedulerFitOptions:
 
 @dataclass(frozen=True)
 class SchedulerFit:
-    """A found configuration and its validation.
+    """A found configuration and its validation."""
 
-    Attributes:
-        profile: the best profile.
-        scheduler_name: name of the scheduler that it is for.
-        configuration: that of what runs today, of which the found one keeps all else; None: kube-scheduler's own.
-        today: name of the policy that it is compared with.
-        options: of the search.
-        costs: [V] `Execution.compared_cost` of each draw of the validation, by policy.
-        paid: [2, 4] what kinds of pods paid in all draws, and their number, see `Execution.paid_by_kind`, by policy.
-    """
-
-    profile: KubeProfile
-    scheduler_name: str
+    profile: KubeProfile  # the best profile
+    scheduler_name: str  # name of the scheduler that it is for
+    # That of what runs today, of which the found one keeps all else; None: kube-scheduler's own
     configuration: Mapping[str, Any] | None
-    today: str
-    options: SchedulerFitOptions
-    costs: dict[str, Floats]
+    today: str  # name of the policy that it is compared with
+    options: SchedulerFitOptions  # of the search
+    costs: dict[str, Floats]  # [V] `Execution.compared_cost` of each draw of the validation, by policy
+    # [2, 4] what kinds of pods paid in all draws, and their number, see `Execution.paid_by_kind`, by policy
     paid: dict[str, Floats]
 
     @cached_property

@@ -55,15 +55,10 @@ class StorageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StudyStorage:
-    """The storage of a study.
+    """The storage of a study."""
 
-    Attributes:
-        folder: of the study.
-        url: of the storage that it shares with other commands; empty: a database in the folder, of its own.
-    """
-
-    folder: Path
-    url: str = ""
+    folder: Path  # of the study
+    url: str = ""  # of the storage that it shares with other commands; empty: a database in the folder, of its own
 
     def __post_init__(self) -> None:
         """Check the URL."""

@@ -112,15 +112,10 @@ class StudyBudget:
 
 @dataclass(frozen=True, slots=True)
 class StoppingCriterion:
-    """When a study ends.
+    """When a study ends."""
 
-    Attributes:
-        left: trials that no process has begun yet; the processes share it. None: no limit.
-        until: seconds since the epoch, which all processes share; inf: no limit.
-    """
-
-    left: Synchronized[int] | None
-    until: float
+    left: Synchronized[int] | None  # trials that no process has begun yet; the processes share it. None: no limit.
+    until: float  # seconds since the epoch, which all processes share; inf: no limit
 
     def begin(self) -> bool:
         """Return whether one more trial may begin; that is counted at once."""

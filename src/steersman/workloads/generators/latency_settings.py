@@ -58,22 +58,15 @@ per second of a node's link, and the most of it that one pod takes."""
 
 
 class LatencySettings(NamedTuple):
-    """Settings that a user may change; compiled kernels take the tuple as it is.
+    """Settings that a user may change; compiled kernels take the tuple as it is."""
 
-    Attributes:
-        nodes: nodes of the cluster, 2 or more.
-        max_nodes: rows of every array of nodes, `nodes` or more; a reset may ask for that many nodes.
-        load: CPU requested by running pods over allocatable CPU, on average.
-        replicas: the most pods of a Deployment (uniform from 1); they arrive together.
-    """
-
-    nodes: int = 12
-    max_nodes: int = 16
+    nodes: int = 12  # nodes of the cluster, 2 or more
+    max_nodes: int = 16  # rows of every array of nodes, `nodes` or more; a reset may ask for that many nodes
     zones: Annotated[int, Option("Zones of nodes and users.")] = 3
     pods: Annotated[int, Option("Pods of an episode.")] = 400
-    load: float = 0.6
+    load: float = 0.6  # CPU requested by running pods over allocatable CPU, on average
     lifetime: Annotated[float, Option("Mean lifetime of a Deployment in seconds (exponential, at least 30 s).")] = 900.0
-    replicas: int = 8
+    replicas: int = 8  # the most pods of a Deployment (uniform from 1); they arrive together
     swing: Annotated[
         float, Option("Amplitude of the daily load as a share (a sine), with another phase in each zone.")
     ] = 0.4

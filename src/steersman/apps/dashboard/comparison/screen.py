@@ -105,15 +105,10 @@ class KindTable(msgspec.Struct, kw_only=True):
 
 
 class ComparisonFigures(msgspec.Struct, kw_only=True):
-    """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload.
+    """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload."""
 
-    Attributes:
-        versions: of the chosen folders that can be read, by id; all figures are theirs.
-        problems: why others cannot be read.
-    """
-
-    versions: dict[str, str]
-    problems: list[str]
+    versions: dict[str, str]  # of the chosen folders that can be read, by id; all figures are theirs
+    problems: list[str]  # why others cannot be read
     metric: MetricTitle
     workloads: dict[str, list[PolicyRow]]
     sentences: list[FolderSentence]

@@ -92,23 +92,14 @@ class Summary(LiveDocument):
 
 
 class MetricRow(LiveDocument):
-    """A number of a scheduler's or service's metrics.
+    """A number of a scheduler's or service's metrics."""
 
-    Attributes:
-        source: `scheduler` or `service`.
-        title: what it is.
-        value: the number; None where it is a word.
-        word: a state, such as that of a breaker.
-        unit: of the number.
-        series: name of its series in the history, "" without one.
-    """
-
-    source: str
-    title: str
-    value: float | None = None
-    word: str = ""
-    unit: str = ""
-    series: str = ""
+    source: str  # `scheduler` or `service`
+    title: str  # what it is
+    value: float | None = None  # the number; None where it is a word
+    word: str = ""  # a state, such as that of a breaker
+    unit: str = ""  # of the number
+    series: str = ""  # name of its series in the history, "" without one
 
 
 class SourceStatus(LiveDocument):

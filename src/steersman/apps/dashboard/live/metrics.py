@@ -33,21 +33,15 @@ Kind = Literal["gauge", "age", "timestamp", "rate", "share", "duration", "state"
 
 @dataclass(frozen=True, slots=True)
 class ShownMetric:
-    """A metric and how it is shown.
+    """A metric and how it is shown."""
 
-    Attributes:
-        name: of the samples; of a histogram without its suffixes.
-        kind: `gauge`; `age` in seconds; `timestamp`, whose age is shown; `rate` per second of a counter, by `label`;
-            `share` of a counter whose `label` is `true`; `duration`, median and 99th percentile of a histogram's
-            observations since the last question; `state`, the `label` whose value is 1; `name`, the labels' values.
-        title: what it is.
-        label: label by which values are told apart, "" for none.
-    """
-
-    name: str
+    name: str  # of the samples; of a histogram without its suffixes
+    # `gauge`; `age` in seconds; `timestamp`, whose age is shown; `rate` per second of a counter, by `label`; `share`
+    # of a counter whose `label` is `true`; `duration`, median and 99th percentile of a histogram's observations since
+    # the last question; `state`, the `label` whose value is 1; `name`, the labels' values
     kind: Kind
-    title: str
-    label: str = ""
+    title: str  # what it is
+    label: str = ""  # label by which values are told apart, "" for none
 
 
 SHOWN = (

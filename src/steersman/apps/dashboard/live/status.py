@@ -57,19 +57,12 @@ def reason_without_counts(pod: WaitingPod) -> str:
 
 @dataclass(slots=True)
 class WaitingFeed:
-    """Handler of pod events that keeps those without a node.
+    """Handler of pod events that keeps those without a node."""
 
-    Attributes:
-        bound: called with the key of a pod that got a node, and the seconds that it waited.
-        clock: Unix time.
-        pods: by namespace and name.
-        version: incremented with every change.
-    """
-
-    bound: Callable[[str, float], None]
-    clock: Callable[[], float] = time.time
-    pods: dict[str, WaitingPod] = field(default_factory=dict)
-    version: int = 0
+    bound: Callable[[str, float], None]  # called with the key of a pod that got a node, and the seconds that it waited
+    clock: Callable[[], float] = time.time  # Unix time
+    pods: dict[str, WaitingPod] = field(default_factory=dict)  # by namespace and name
+    version: int = 0  # incremented with every change
     _listed: bool = False
 
     def keep(self, keys: Set[str]) -> None:

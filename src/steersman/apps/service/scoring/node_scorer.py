@@ -52,19 +52,12 @@ PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A policy's scores of the requested nodes.
+    """A policy's scores of the requested nodes."""
 
-    Attributes:
-        names: [K] names of the nodes.
-        raw: [K] scores, -inf where the pod does not fit.
-        chosen: position of the chosen node; `NOWHERE`: the pod fits on none of them.
-        devices: returns the GPU devices there, as a bit mask.
-    """
-
-    names: Sequence[str]
-    raw: Floats
-    chosen: int
-    devices: Callable[[], int] = int
+    names: Sequence[str]  # [K] names of the nodes
+    raw: Floats  # [K] scores, -inf where the pod does not fit
+    chosen: int  # position of the chosen node; `NOWHERE`: the pod fits on none of them
+    devices: Callable[[], int] = int  # returns the GPU devices there, as a bit mask
 
     def scores(self, best: int = BEST) -> npt.NDArray[np.int64]:
         """Return integer scores, [K] from 0 to `best` (at most 100), 0 where the pod does not fit.
