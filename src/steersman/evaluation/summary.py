@@ -45,17 +45,9 @@ class FigureKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """A policy's metric on a workload. NaN if undefined (and an empty `baseline` for the baseline itself).
+    """A policy's metric on a workload. NaN if undefined (and an empty `baseline` for the baseline itself)."""
 
-    Attributes:
-        workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
-        baseline: the policy that `difference` refers to.
-        difference, difference_interval: mean of (policy - baseline) over the seeds that both have.
-        interval_over: `SEEDS`, `TRACE_BLOCKS`, or "" where no interval is known, as arrivals are given once and for
-            all.
-    """
-
-    workload: str
+    workload: str  # its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none
     policy: str
     protocol: Protocol
     metric: str
@@ -64,9 +56,11 @@ class SummaryRow:
     mean: float
     interval: Interval = NO_INTERVAL
     interquartile_mean: float = math.nan
-    baseline: str = ""
+    baseline: str = ""  # the policy that `difference` refers to
+    # `difference`, `difference_interval`: mean of (policy - baseline) over the seeds that both have.
     difference: float = math.nan
     difference_interval: Interval = NO_INTERVAL
+    # `SEEDS`, `TRACE_BLOCKS`, or "" where no interval is known, as arrivals are given once and for all
     interval_over: str = SEEDS
 
     @property

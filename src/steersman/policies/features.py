@@ -20,20 +20,14 @@ POD_KINDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One input of a policy.
+    """One input of a policy."""
 
-    Attributes:
-        name: name, unique within its row.
-        unit: the quantity that 1.0 stands for.
-        low, high: range to which values are clipped.
-        meaning: description in one sentence.
-    """
-
-    name: str
-    unit: str
+    name: str  # name, unique within its row
+    unit: str  # the quantity that 1.0 stands for
+    # `low`, `high`: range to which values are clipped.
     low: float
     high: float
-    meaning: str
+    meaning: str  # description in one sentence
 
 
 @dataclass(frozen=True, slots=True)

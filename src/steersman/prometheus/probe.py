@@ -31,18 +31,13 @@ log = structlog.get_logger("probe")
 
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
-    """Endpoint of a group of users.
+    """Endpoint of a group of users."""
 
-    Attributes:
-        user: name of the group.
-        host, port: where to connect.
-        path: path of the HTTP request; "": only the connection is measured.
-    """
-
-    user: str
+    user: str  # name of the group
+    # `host`, `port`: where to connect.
     host: str
     port: int
-    path: str = ""
+    path: str = ""  # path of the HTTP request; "": only the connection is measured
 
 
 def parse_target(text: str) -> ProbeTarget:

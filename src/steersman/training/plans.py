@@ -42,44 +42,30 @@ OF_NETWORKS = ("dropout", "normalisation")
 class PlanOptions:
     """Options of training. `None`: the default of the algorithm, or of its environment.
 
-    Attributes:
-        protocol: of workloads, or of `WorkloadOptions`.
-        objective: the rewarded objective on workloads; None: the default of the protocol.
-        ratio: arriving GPU demand over capacity, of workloads (`inflation`).
-        load: demand over capacity, of workloads; None: the times of the trace (`timed`).
-        order: who goes next among pods that wait, of workloads (`timed`).
-        validation: workloads to choose the best policy by; empty: those of training with other arrivals.
-        test: names of workloads kept for a test, for the model card.
-        network: name of the network.
-        hidden: widths of its layers.
-        dropout, normalisation: see `NetworkPlan`.
-        start: a policy file with initial weights.
-        reference: the policy or rule that validation compares with; None: the one that suits the objective.
-        validation_episodes: episodes of a validation on each workload.
-        seed: of all random numbers.
-        settings: options of the algorithm's configuration class by name.
-        environments, device, teacher, recording: see `LearningPlan`.
-
     Raises:
         UsageError: an option is of another type.
     """
 
-    protocol: WorkloadProtocol = "inflation"
-    objective: str | None = None
-    ratio: float = 1.3
-    load: float | None = None
-    order: str = AGE.name
+    protocol: WorkloadProtocol = "inflation"  # of workloads, or of `WorkloadOptions`
+    objective: str | None = None  # the rewarded objective on workloads; None: the default of the protocol
+    ratio: float = 1.3  # arriving GPU demand over capacity, of workloads (`inflation`)
+    load: float | None = None  # demand over capacity, of workloads; None: the times of the trace (`timed`)
+    order: str = AGE.name  # who goes next among pods that wait, of workloads (`timed`)
+    # Workloads to choose the best policy by; empty: those of training with other arrivals
     validation: Sequence[Workload] = ()
-    test: Sequence[str] = ()
-    network: str | None = None
-    hidden: Sequence[int] | None = None
+    test: Sequence[str] = ()  # names of workloads kept for a test, for the model card
+    network: str | None = None  # name of the network
+    hidden: Sequence[int] | None = None  # widths of its layers
+    # `dropout`, `normalisation`: see `NetworkPlan`.
     dropout: float | None = None
     normalisation: str | None = None
-    start: str | Path | None = None
+    start: str | Path | None = None  # a policy file with initial weights
+    # The policy or rule that validation compares with; None: the one that suits the objective
     reference: str | None = None
-    validation_episodes: int | None = None
-    seed: int = 1
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    validation_episodes: int | None = None  # episodes of a validation on each workload
+    seed: int = 1  # of all random numbers
+    settings: Mapping[str, Any] = field(default_factory=dict)  # options of the algorithm's configuration class by name
+    # `environments`, `device`, `teacher`, `recording`: see `LearningPlan`.
     environments: int | None = None
     device: str | None = None
     teacher: str | None = None

@@ -53,24 +53,16 @@ class NodeQuantity(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class BindingsDocument(msgspec.Struct, kw_only=True, rename="camel"):
-    """A recording of a scheduler, N nodes at T moments.
+    """A recording of a scheduler, N nodes at T moments."""
 
-    Attributes:
-        pods: number of pods in the file.
-        nodes: names.
-        bound: [T] number of pods that had been bound.
-        quantities: of nodes.
-        mean, deviation: [T] mean and standard deviation over the nodes of the share of their CPU in use, percent.
-        resets: numbers of pods after which the cluster was cleared.
-    """
-
-    pods: int
-    nodes: list[str]
-    bound: list[int]
-    quantities: list[NodeQuantity]
+    pods: int  # number of pods in the file
+    nodes: list[str]  # names
+    bound: list[int]  # [T] number of pods that had been bound
+    quantities: list[NodeQuantity]  # of nodes
+    # `mean`, `deviation`: [T] mean and standard deviation over the nodes of the share of their CPU in use, percent.
     mean: list[float]
     deviation: list[float]
-    resets: list[int]
+    resets: list[int]  # numbers of pods after which the cluster was cleared
 
 
 def bindings_document(rows: Sequence[RecordedBinding]) -> BindingsDocument:
@@ -145,26 +137,18 @@ class DeploymentRow(msgspec.Struct, kw_only=True):
 
 
 class DeploymentsDocument(msgspec.Struct, kw_only=True, rename="camel"):
-    """A file of `workload run`.
+    """A file of `workload run`."""
 
-    Attributes:
-        step: [T] numbers of steps, the first is 1.
-        deployments, pods, cpu, memory: [T] what is there after the step: cores and GiB are requested.
-        resets: steps after which nothing was there any more.
-        fillings: the time before each reset, and after the last.
-        list: Deployments in the order of their creation.
-        left_out: number of Deployments that are not listed.
-    """
-
-    step: list[int]
+    step: list[int]  # [T] numbers of steps, the first is 1
+    # `deployments`, `pods`, `cpu`, `memory`: [T] what is there after the step: cores and GiB are requested.
     deployments: list[int]
     pods: list[int]
     cpu: list[float]
     memory: list[float]
-    resets: list[int]
-    fillings: list[Filling]
-    list: list[DeploymentRow]
-    left_out: int
+    resets: list[int]  # steps after which nothing was there any more
+    fillings: list[Filling]  # the time before each reset, and after the last
+    list: list[DeploymentRow]  # Deployments in the order of their creation
+    left_out: int  # number of Deployments that are not listed
 
 
 def deployments_document(rows: Sequence[Row]) -> DeploymentsDocument:

@@ -70,7 +70,7 @@ class ClusterBackend(enum.StrEnum):
 class ClusterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A local cluster."""
 
-    name: str  # its name
+    name: str
     way: ClusterBackend  # how it was started
     kubeconfig: str  # absolute path of its kubeconfig
     context: str  # context in that file

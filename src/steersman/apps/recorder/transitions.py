@@ -182,22 +182,15 @@ def _learned(known: EpisodeContext, profile: ProfileArrays, state: ClusterState)
 
 @dataclass(slots=True)
 class ObservedDecision:
-    """A decision with what is known only at the next one: how long pods waited, and whether it was the last.
+    """A decision with what is known only at the next one: how long pods waited, and whether it was the last."""
 
-    Attributes:
-        before: observation of the nodes that existed.
-        columns: [n] columns of these nodes among all that ever existed.
-        action: column of the chosen node.
-        row, next_row: states before and after it, see `objectives.summary`.
-        terminated: whether all pods of the scheduler were gone before the next decision.
-    """
-
-    before: Arrays
-    columns: list[int]
-    action: int
+    before: Arrays  # observation of the nodes that existed
+    columns: list[int]  # [n] columns of these nodes among all that ever existed
+    action: int  # column of the chosen node
+    # `row`, `next_row`: states before and after it, see `objectives.summary`.
     row: Row
     next_row: Row
-    terminated: bool = False
+    terminated: bool = False  # whether all pods of the scheduler were gone before the next decision
 
 
 @dataclass(slots=True)

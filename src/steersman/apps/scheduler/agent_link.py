@@ -38,21 +38,15 @@ log = structlog.get_logger("learning")
 
 @dataclass(frozen=True, slots=True)
 class DecisionOutcome:
-    """Outcome of a decision: the node taken and its reward, or the states that determine it.
+    """Outcome of a decision: the node taken and its reward, or the states that determine it."""
 
-    Attributes:
-        slot: chosen slot, by the agent or by the fallback in its stead; -1: none, the pod was deleted before.
-        before, after: the states before and after it, [16] each, see `objectives.summary`; where nodes' metrics are
-            rewarded, both are the state after it.
-        reward: its reward where nodes' metrics are rewarded; None: the states determine it.
-        ended: whether all pods of the scheduler were gone before the next decision.
-    """
-
-    slot: int
+    slot: int  # chosen slot, by the agent or by the fallback in its stead; -1: none, the pod was deleted before
+    # `before`, `after`: the states before and after it, [16] each, see `objectives.summary`; where nodes' metrics are
+    # rewarded, both are the state after it.
     before: Row
     after: Row
-    reward: float | None = None
-    ended: bool = False
+    reward: float | None = None  # its reward where nodes' metrics are rewarded; None: the states determine it
+    ended: bool = False  # whether all pods of the scheduler were gone before the next decision
 
 
 @dataclass(frozen=True, slots=True)

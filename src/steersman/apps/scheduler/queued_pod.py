@@ -22,44 +22,27 @@ QueueState = Literal["", "active", "backoff", "unschedulable", "tried"]
 
 @dataclass(slots=True, eq=False)
 class QueuedPod:
-    """A pod in the queue.
+    """A pod in the queue."""
 
-    Attributes:
-        pod: pod of the cache.
-        since: when it began to wait, seconds of the clock.
-        clock: clock of the queue.
-        attempts: failed attempts so far.
-        backoff_until: end of its backoff.
-        unschedulable_since: when it was last found unschedulable.
-        message: why it was unschedulable at the last attempt, as in its event.
-        reported_at: when the message was last computed, seconds of the clock.
-        hopeful: whether a cluster change may help it.
-        group, follows: group that it is woken with, and `CachedPod.follows`, when it was last found unschedulable.
-        place: its queue; "tried" from `pop` on.
-        number: number of its last move.
-        order_group: group of pods that are alike for the order, -1: none.
-        order_owner: namespace and owner whose first pod that ends changes that group.
-        promised: when it was to start by the earliest of its reservations, on the clock; inf: it has had none.
-        reserved_node: node of its last reservation, "": it has had none.
-    """
-
-    pod: CachedPod
-    since: float
-    clock: Callable[[], float] = time.monotonic
-    attempts: int = 0
-    backoff_until: float = 0.0
-    unschedulable_since: float = 0.0
-    message: str = ""
-    reported_at: float = 0.0
-    hopeful: bool = True
+    pod: CachedPod  # pod of the cache
+    since: float  # when it began to wait, seconds of the clock
+    clock: Callable[[], float] = time.monotonic  # clock of the queue
+    attempts: int = 0  # failed attempts so far
+    backoff_until: float = 0.0  # end of its backoff
+    unschedulable_since: float = 0.0  # when it was last found unschedulable
+    message: str = ""  # why it was unschedulable at the last attempt, as in its event
+    reported_at: float = 0.0  # when the message was last computed, seconds of the clock
+    hopeful: bool = True  # whether a cluster change may help it
+    # `group`, `follows`: group that it is woken with, and `CachedPod.follows`, when it was last found unschedulable.
     group: Group = NO_GROUP
     follows: bool = False
-    place: QueueState = ""
-    number: int = 0
-    order_group: int = -1
-    order_owner: tuple[str, str] | None = None
+    place: QueueState = ""  # its queue; "tried" from `pop` on
+    number: int = 0  # number of its last move
+    order_group: int = -1  # group of pods that are alike for the order, -1: none
+    order_owner: tuple[str, str] | None = None  # namespace and owner whose first pod that ends changes that group
+    # When it was to start by the earliest of its reservations, on the clock; inf: it has had none
     promised: float = math.inf
-    reserved_node: str = ""
+    reserved_node: str = ""  # node of its last reservation, "": it has had none
 
     def waited(self) -> float:
         """Seconds since it began to wait."""

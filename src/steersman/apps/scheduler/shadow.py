@@ -39,23 +39,16 @@ log = structlog.get_logger("shadow")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """Summary of the nodes that some pod of the scheduler may enter.
+    """Summary of the nodes that some pod of the scheduler may enter."""
 
-    Attributes:
-        nodes_in_use: nodes that hold a pod.
-        cpu_percent, memory_percent, gpu_percent: requested share of what is allocatable.
-        cpu_deviation_percent: standard deviation over nodes of the requested share of CPU.
-        fragmented_gpus: idle GPUs that typical pods cannot use.
-        unplaced: pods without a node.
-    """
-
-    nodes_in_use: int
+    nodes_in_use: int  # nodes that hold a pod
+    # `cpu_percent`, `memory_percent`, `gpu_percent`: requested share of what is allocatable.
     cpu_percent: float
     memory_percent: float
     gpu_percent: float
-    cpu_deviation_percent: float
-    fragmented_gpus: float
-    unplaced: int
+    cpu_deviation_percent: float  # standard deviation over nodes of the requested share of CPU
+    fragmented_gpus: float  # idle GPUs that typical pods cannot use
+    unplaced: int  # pods without a node
 
 
 @dataclass(slots=True)

@@ -93,18 +93,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class GivenOption:
-    """An option of a command with its value.
+    """An option of a command with its value."""
 
-    Attributes:
-        flag: as the command line spells it, in its negative form if that is what changes the default.
-        value, default: what it is, and would be if it were not given.
-        metadata: the rest of the field's annotation.
-    """
-
-    flag: str
+    flag: str  # as the command line spells it, in its negative form if that is what changes the default
+    # `value`, `default`: what it is, and would be if it were not given.
     value: Any
     default: Any
-    metadata: tuple[Any, ...]
+    metadata: tuple[Any, ...]  # the rest of the field's annotation
 
     @property
     def is_given(self) -> bool:

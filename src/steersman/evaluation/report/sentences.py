@@ -22,22 +22,14 @@ REACHED = 0.015
 
 @dataclass(frozen=True, slots=True)
 class CriterionWording:
-    """How sentences speak of a criterion: formats of an `Outcome`.
+    """How sentences speak of a criterion: formats of an `Outcome`."""
 
-    Attributes:
-        amount: what a policy reaches, as a clause.
-        short: the same without the policy.
-        wins: what only the best does.
-        alone: a sentence on the only policy, without its end.
-        unknown: a sentence where no policy has a value, without its end.
-        same, than: between a gain and the policy that it is compared with.
-    """
-
-    amount: str
-    short: str
-    wins: str
-    alone: str
-    unknown: str
+    amount: str  # what a policy reaches, as a clause
+    short: str  # the same without the policy
+    wins: str  # what only the best does
+    alone: str  # a sentence on the only policy, without its end
+    unknown: str  # a sentence where no policy has a value, without its end
+    # `same`, `than`: between a gain and the policy that it is compared with.
     same: str = "as much as"
     than: str = "than"
 

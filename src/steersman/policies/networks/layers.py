@@ -60,16 +60,11 @@ def head_shapes(width: int) -> Shapes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Layer:
-    """relu(norm(x W + b)) of rows.
+    """relu(norm(x W + b)) of rows."""
 
-    Attributes:
-        weight: [inputs, outputs].
-        bias: [outputs].
-        scale, shift: [outputs] of layer normalisation, None without.
-    """
-
-    weight: Array
-    bias: Array
+    weight: Array  # [inputs, outputs]
+    bias: Array  # [outputs]
+    # `scale`, `shift`: [outputs] of layer normalisation, None without.
     scale: Array | None
     shift: Array | None
 

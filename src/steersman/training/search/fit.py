@@ -48,18 +48,13 @@ BASELINES = (DEFAULT_RULE, KUBE_DEFAULT)
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The result of a fit.
+    """The result of a fit."""
 
-    Attributes:
-        policy: what was chosen, under its own name.
-        evidence: the comparisons that chose it, in a sentence.
-        costs: by name of the policy and of `BASELINES` the cost in each held-out draw, [draws], see `Execution.cost`.
-        card, arrays: a policy file's, with the profile of the workload.
-    """
-
-    policy: Policy
-    evidence: str
+    policy: Policy  # what was chosen, under its own name
+    evidence: str  # the comparisons that chose it, in a sentence
+    # By name of the policy and of `BASELINES` the cost in each held-out draw, [draws], see `Execution.cost`
     costs: dict[str, npt.NDArray[np.float64]]
+    # `card`, `arrays`: a policy file's, with the profile of the workload.
     card: Card
     arrays: Arrays
 

@@ -103,24 +103,16 @@ def history_of(workload: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class HistoryWindows:
-    """Windows of a history, with times scaled to a load, and with the pods that would run at their beginning.
+    """Windows of a history, with times scaled to a load, and with the pods that would run at their beginning."""
 
-    Attributes:
-        whole: arrivals of the history.
-        first, last: the first arrival of the part that windows lie in, and the one after its last.
-        demand: [P] what each pod of the workload requests, in the unit of `capacity`.
-        capacity: of the cluster.
-        loads: least and largest load.
-        count: arrivals of a window.
-    """
-
-    whole: Schedule
+    whole: Schedule  # arrivals of the history
+    # `first`, `last`: the first arrival of the part that windows lie in, and the one after its last.
     first: int
     last: int
-    demand: Floats
-    capacity: float
-    loads: tuple[float, float]
-    count: int
+    demand: Floats  # [P] what each pod of the workload requests, in the unit of `capacity`
+    capacity: float  # of the cluster
+    loads: tuple[float, float]  # least and largest load
+    count: int  # arrivals of a window
 
     @property
     def history_load(self) -> float:
@@ -207,30 +199,22 @@ class OrderFitOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrderFit:
-    """The result of a fit.
+    """The result of a fit."""
 
-    Attributes:
-        chosen: name of the recommended order, `FITTED` if it is the search's.
-        best_rule: the order with the least cost in the earlier part, apart from the search's.
-        rival: that one if it is clearly better than `DEFAULT` in the later part, else `DEFAULT`.
-        waits: by order [windows, 4] the waits of `WAITS` in seconds in the later part, with a minute added.
-        order, card: of the search's order, for an order file.
-        loads: least and largest load of the windows.
-        history_load, history_waiting: load of the history, and share of its pods that wait for more than a minute in
-            it in the order of age.
-        warnings: about pods of the history that do not fit.
-    """
-
-    chosen: str
-    best_rule: str
-    rival: str
+    chosen: str  # name of the recommended order, `FITTED` if it is the search's
+    best_rule: str  # the order with the least cost in the earlier part, apart from the search's
+    rival: str  # that one if it is clearly better than `DEFAULT` in the later part, else `DEFAULT`
+    # By order [windows, 4] the waits of `WAITS` in seconds in the later part, with a minute added
     waits: Mapping[str, Floats]
+    # `order`, `card`: of the search's order, for an order file.
     order: Order
     card: OrderCard
-    loads: tuple[float, float]
+    loads: tuple[float, float]  # least and largest load of the windows
+    # `history_load`, `history_waiting`: load of the history, and share of its pods that wait for more than a minute
+    # in it in the order of age.
     history_load: float
     history_waiting: float
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # about pods of the history that do not fit
 
     def ratio(self, name: str, other: str) -> tuple[float, Interval]:
         """Return the cost of an order over that of another: geometric mean over the windows and 95 % interval."""

@@ -42,23 +42,18 @@ ARRIVALS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFitOptions:
-    """Options of the search.
+    """Options of the search."""
 
-    Attributes:
-        protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
-        simple: search only the strategy and the weights of resources, all that EKS takes.
-        max_kind_loss: percent that any kind of pod may lose against what runs today, see
-            `simulation.kind_losses.kind_losses`; None: there is no limit.
-        seed: seed of the search.
-    """
-
+    # `protocol`, `ratio`, `load`, `mean_duration`: of the simulations, see `simulation.arrivals.schedule`.
     protocol: Protocol = "inflation"
     ratio: float = 1.3
     load: float | None = None
     mean_duration: float | None = None
-    simple: bool = False
+    simple: bool = False  # search only the strategy and the weights of resources, all that EKS takes
+    # Percent that any kind of pod may lose against what runs today, see `simulation.kind_losses.kind_losses`; None:
+    # there is no limit
     max_kind_loss: float | None = None
-    seed: int = 1
+    seed: int = 1  # seed of the search
 
 
 @dataclass(frozen=True)

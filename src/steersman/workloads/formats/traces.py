@@ -59,46 +59,32 @@ NO_CONSTRAINTS = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of a trace: one pod, or several equal ones.
+    """A job of a trace: one pod, or several equal ones."""
 
-    Attributes:
-        name: of the pod, "": its number among the jobs; several pods are numbered.
-        submit: when it was submitted, in seconds.
-        run: seconds for which it ran, None: without an end.
-        cpu_milli, memory_bytes, disk_bytes: that a pod requests.
-        cpu_share, memory_share: that a pod requests besides, as parts of the largest node.
-        gpus: that a pod requests: a whole number, or a part of one GPU.
-        models: GPU models of which it requests one; models that no node has are not required.
-        constraints: of the pods, without models.
-        processors: the CPU in processors, where a job with more of them than a node has is a gang; 0: where it has
-            more GPUs.
-        count: number of pods.
-        is_gang: whether several pods start together.
-        owner: as `Kind/name`.
-        namespace, labels, priority, estimate: of the pods.
-        place: file and line.
-    """
-
-    name: str
-    submit: float
-    run: float | None
+    name: str  # of the pod, "": its number among the jobs; several pods are numbered
+    submit: float  # when it was submitted, in seconds
+    run: float | None  # seconds for which it ran, None: without an end
+    # `cpu_milli`, `memory_bytes`, `disk_bytes`: that a pod requests.
     cpu_milli: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
+    # `cpu_share`, `memory_share`: that a pod requests besides, as parts of the largest node.
     cpu_share: float = 0.0
     memory_share: float = 0.0
-    gpus: Decimal = Decimal(0)
-    models: tuple[str, ...] = ()
-    constraints: Constraints = NO_CONSTRAINTS
+    gpus: Decimal = Decimal(0)  # that a pod requests: a whole number, or a part of one GPU
+    models: tuple[str, ...] = ()  # GPU models of which it requests one; models that no node has are not required
+    constraints: Constraints = NO_CONSTRAINTS  # of the pods, without models
+    # The CPU in processors, where a job with more of them than a node has is a gang; 0: where it has more GPUs
     processors: int = 0
-    count: int = 1
-    is_gang: bool = False
-    owner: str = ""
+    count: int = 1  # number of pods
+    is_gang: bool = False  # whether several pods start together
+    owner: str = ""  # as `Kind/name`
+    # `namespace`, `labels`, `priority`, `estimate`: of the pods.
     namespace: str = "default"
     labels: tuple[tuple[str, str], ...] = ()
     priority: int = 0
     estimate: float | None = None
-    place: tuple[str, int] = ("", 0)
+    place: tuple[str, int] = ("", 0)  # file and line
 
 
 class TraceContent(PodContent):

@@ -28,16 +28,11 @@ COUNTED = re.compile(r"\d+ (.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A pod without a node.
+    """A pod without a node."""
 
-    Attributes:
-        scheduler: its scheduler.
-        since: Unix time at which it was seen first; of those of the first list, their creation.
-        reason, message: of its scheduler's last attempt, "" before the first.
-    """
-
-    scheduler: str
-    since: float
+    scheduler: str  # its scheduler
+    since: float  # Unix time at which it was seen first; of those of the first list, their creation
+    # `reason`, `message`: of its scheduler's last attempt, "" before the first.
     reason: str = ""
     message: str = ""
 

@@ -129,20 +129,14 @@ class ClusterCollector(Collector):
 
 
 class ExporterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of the process.
+    """Options of the process."""
 
-    Attributes:
-        kubeconfig, context: the cluster.
-        port: to listen on, at 127.0.0.1.
-        seed: of the model.
-        settings: of the model, by name; others are the defaults of `steersman/Latency-v0`.
-    """
-
+    # `kubeconfig`, `context`: the cluster.
     kubeconfig: str
     context: str
-    port: int
-    seed: int = 0
-    settings: dict[str, Any] = {}
+    port: int  # to listen on, at 127.0.0.1
+    seed: int = 0  # of the model
+    settings: dict[str, Any] = {}  # of the model, by name; others are the defaults of `steersman/Latency-v0`
 
 
 class SimulatedExporters:
