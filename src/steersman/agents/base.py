@@ -43,8 +43,7 @@ Teacher = Callable[[Arrays], Actions]
 """Map observations to actions [E]: a policy to learn from, or a named rule. Called once per observation, in order."""
 
 
-LARGEST = 1e5
-"""Largest weight: units that die of too large a step leave a finite loss, and nothing to learn."""
+LARGEST = 1e5  # largest weight: units that die of too large a step leave a finite loss, and nothing to learn
 
 
 class DivergedError(SteersmanError):

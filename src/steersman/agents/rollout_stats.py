@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Metrics = dict[str, float | npt.NDArray[Any]]
-"""Scalars, and arrays that are shown as histograms."""
+Metrics = dict[str, float | npt.NDArray[Any]]  # scalars, and arrays that are shown as histograms
 
 
 class RolloutStats:

@@ -53,8 +53,7 @@ DEVICE_WORDS = ("gpu", "gaudi", "npu", "neuron", "tpu", "ascend", "accelerator")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AT_ONCE = 8
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-ADMISSION = ("gpu-mixing", "gpu-annotations")
-"""Ends of the policies' names, which begin with the name of a release."""
+ADMISSION = ("gpu-mixing", "gpu-annotations")  # ends of the policies' names, which begin with the name of a release
 ADMISSION_LABELS = {"labelSelector": "app.kubernetes.io/name=steersman,app.kubernetes.io/component=admission"}
 NEEDS_POLICIES = "upgrade to Kubernetes 1.30, and install the chart with admission.enabled=true"
 SOURCES = {"running_pods": "it needs kube-state-metrics; "}

@@ -22,18 +22,12 @@ from steersman.core.errors import SteersmanError
 from steersman.core.signals import defer_signals
 
 ADDRESS = "127.0.0.1"
-CLUSTER = "workbench"
-"""Name of the cluster, for `--name`."""
-TUTORIALS = Path(__file__).resolve().parents[3] / "docs" / "tutorials"
-"""Folder of the tutorials in a checkout."""
-RUNS = "runs"
-"""Folder of training runs in the folder of notebooks, which TensorBoard shows."""
-NEWS = "@jupyterlab/apputils-extension:announcements"
-"""What asks for news and new versions of JupyterLab."""
-START_SECONDS = 300.0
-"""The dashboard may compile kernels first."""
-STOP_SECONDS = 20.0
-"""Time in which a server may end what it started, such as JupyterLab its kernels; then it is killed."""
+CLUSTER = "workbench"  # name of the cluster, for `--name`
+TUTORIALS = Path(__file__).resolve().parents[3] / "docs" / "tutorials"  # folder of the tutorials in a checkout
+RUNS = "runs"  # folder of training runs in the folder of notebooks, which TensorBoard shows
+NEWS = "@jupyterlab/apputils-extension:announcements"  # what asks for news and new versions of JupyterLab
+START_SECONDS = 300.0  # the dashboard may compile kernels first
+STOP_SECONDS = 20.0  # time in which a server may end what it started, such as JupyterLab its kernels; then it is killed
 POLL_SECONDS = 0.2
 
 

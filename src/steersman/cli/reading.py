@@ -10,8 +10,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import RunningPods, Workload
 
-MODEL_SUFFIX = ".safetensors"
-"""Of policy files and order files."""
+MODEL_SUFFIX = ".safetensors"  # of policy files and order files
 FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 

@@ -55,11 +55,9 @@ def shown_name(resource: str) -> str:
     return resource if resource in PLUGIN_GPUS else "GPU"
 
 
-GPU_MILLI = 1000
-"""Milli of one whole GPU device."""
+GPU_MILLI = 1000  # milli of one whole GPU device
 
-JOB_NAME = "batch.kubernetes.io/job-name"
-"""Label of a pod with the name of its Job."""
+JOB_NAME = "batch.kubernetes.io/job-name"  # label of a pod with the name of its Job
 
 UNLIMITED = 1 << 60
 """Allocatable of a resource that the source does not limit (openb knows no pod count and no storage)."""
@@ -340,8 +338,7 @@ class GpuType(NamedTuple):
     resources: tuple[str, ...]
 
 
-ANY_GPU = GpuType("", ())
-"""Devices without a model and a name, as in openb."""
+ANY_GPU = GpuType("", ())  # devices without a model and a name, as in openb
 
 
 @dataclass(frozen=True, slots=True)

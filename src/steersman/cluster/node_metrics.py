@@ -18,16 +18,13 @@ METRICS = (
     ("running_pods", "pods"),
 )
 """Name and unit of the metrics before `LATENCY`, whose unit is milliseconds."""
-AGE_LIMIT = 300.0
-"""Seconds. Prometheus looks back this far for a value; a metric without any value has this age."""
+AGE_LIMIT = 300.0  # Seconds. Prometheus looks back this far for a value; a metric without any value has this age.
 
 
 PREFIX = "steersman.dev/"
 SOFT_KEYS = (f"{PREFIX}latency-soft-constraint", "latencySoftConstraint")
-HARD_KEYS = (f"{PREFIX}latency-hard-constraint", "latencyHardConstraint")
-"""The first annotation that exists counts."""
-USER_KEY = f"{PREFIX}latency-user"
-"""Annotation with the name of the pod's users, as the probe of latencies names them."""
+HARD_KEYS = (f"{PREFIX}latency-hard-constraint", "latencyHardConstraint")  # the first annotation that exists counts
+USER_KEY = f"{PREFIX}latency-user"  # annotation with the name of the pod's users, as the probe of latencies names them
 SHOWN = 40
 
 

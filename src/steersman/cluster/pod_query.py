@@ -32,8 +32,7 @@ class OwnerPods:
         return sum(self.running.values()) + self.waiting
 
 
-NO_OWNER_PODS = OwnerPods({})
-"""Of a pod without an owner, or the first of its owner."""
+NO_OWNER_PODS = OwnerPods({})  # of a pod without an owner, or the first of its owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,7 @@ PACKAGE = Path(__file__).parents[1]
 DIGEST_BYTES = hashlib.sha256().digest_size
 PACKAGED = PACKAGE / "data" / "kernels"
 """Folder of the machine code in a platform wheel (`release.kernels`), for any processor of its architecture."""
-PORTABLE = "generic", ""
-"""Name and features of LLVM's processor that packaged machine code is made for."""
+PORTABLE = "generic", ""  # name and features of LLVM's processor that packaged machine code is made for
 KEPT_FILES = 3000
 """Number of most recently used files of machine code to keep: one per kernel, its arguments' types, and its content."""
 

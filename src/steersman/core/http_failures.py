@@ -8,8 +8,7 @@ import ssl
 import aiohttp
 
 LONGEST_TEXT = 200
-OF_ANOTHER_HOST = (62, 64)
-"""OpenSSL's codes of certificates that are valid, but of another host or address."""
+OF_ANOTHER_HOST = (62, 64)  # OpenSSL's codes of certificates that are valid, but of another host or address
 
 
 def reason_of(error: BaseException, *, seconds: float | None = None, authority: str = "") -> str:

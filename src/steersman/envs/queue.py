@@ -33,13 +33,11 @@ Objective = Literal["bounded-slowdown", "waiting-time"]
 COMMITTING = tuple(name for name, value in OVERTAKING.items() if value != queue.ANYBODY)
 JOB_FEATURES = ("estimate", "size", "wait", "fits", "spread", "gang", "priority")
 CONTEXT_FEATURES = ("free", "queue")
-BOUND = 20.0
-"""Features are clipped to plus and minus this."""
+BOUND = 20.0  # features are clipped to plus and minus this
 NO_LIMIT = 1 << 62
 RESET_OPTIONS = ("workload", "seed", "first", "load")
 HOUR = 3600.0
-MOST_ROWS = 100_000
-"""Of an observation."""
+MOST_ROWS = 100_000  # of an observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,11 @@ from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS, Simulator
 from steersman.workloads.workload import Workload
 
-OnRun = Callable[[int, int], None]
-"""Called after each run with the numbers of finished and of all runs."""
-Finished = Callable[[], Mapping[int, RunResult]]
-"""Returns the finished runs by their position."""
+OnRun = Callable[[int, int], None]  # called after each run with the numbers of finished and of all runs
+Finished = Callable[[], Mapping[int, RunResult]]  # returns the finished runs by their position
 RESERVED = {BOUND: "the bound", AS_IT_IS: "the recorded placement", ARRIVED: "the row of the pods that arrive"}
 """Names that no policy may have, since they stand for something else where policies' names stand."""
-Keep = Callable[[Finished], None]
-"""Called after each run, so that the finished ones may be written."""
+Keep = Callable[[Finished], None]  # called after each run, so that the finished ones may be written
 
 
 @dataclass(frozen=True, slots=True)

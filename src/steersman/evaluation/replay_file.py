@@ -27,10 +27,8 @@ from steersman.workloads.workload import Recorded, SpreadSelectors, Workload
 
 REPLAY = "replay.json.gz"
 VERSION = 1
-REPLAY_START = b'{"version":'
-"""How the content of every such file begins."""
-MOST_BYTES = 1 << 29
-"""Of the file's content; openb with 8,152 pods has 1 MB."""
+REPLAY_START = b'{"version":'  # how the content of every such file begins
+MOST_BYTES = 1 << 29  # of the file's content; openb with 8,152 pods has 1 MB
 MOST_GPUS = 63
 
 

@@ -268,8 +268,7 @@ def _csv_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 MARK_WITHIN_BYTES = 1024
-FORMATS = ("table", "json", "csv", "yaml")
-"""Names that are formats to users of kubectl."""
+FORMATS = ("table", "json", "csv", "yaml")  # names that are formats to users of kubectl
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:

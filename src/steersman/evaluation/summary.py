@@ -26,12 +26,10 @@ from steersman.simulation.result import Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS, Simulator
 from steersman.workloads.workload import Workload
 
-ALL = "all"
-"""Name of the mean over several workloads, which none of these may have."""
+ALL = "all"  # name of the mean over several workloads, which none of these may have
 BOUND, ARRIVED = "bound", "arrived"
 """Names of the rows of the bound and of the pods that arrive, among those of policies."""
-SEEDS, TRACE_BLOCKS = "seeds", "blocks"
-"""What intervals are over: seeds that draw arrivals, or blocks of a given trace."""
+SEEDS, TRACE_BLOCKS = "seeds", "blocks"  # what intervals are over: seeds that draw arrivals, or blocks of a given trace
 
 
 class FigureKey(NamedTuple):

@@ -21,13 +21,11 @@ import structlog
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.config import ExecConfig, KubeConfig, KubeUser, decoded
 
-TOKEN_FILE_SECONDS = 60.0
-"""Lifetime of a token file's content, as in client-go."""
+TOKEN_FILE_SECONDS = 60.0  # lifetime of a token file's content, as in client-go
 EXPIRY_MARGIN_SECONDS = 30.0
 EXEC_SECONDS = 60.0
 """Timeout of an exec plugin, which may wait for a server that does not answer while all requests wait for it."""
-FILES_SECONDS = 10.0
-"""Interval between checks of certificate files."""
+FILES_SECONDS = 10.0  # interval between checks of certificate files
 
 log = structlog.get_logger("credentials")
 

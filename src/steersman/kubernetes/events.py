@@ -23,12 +23,9 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 CONTROLLER = "steersman"
 MAX_NOTE_BYTES = 1024
 MAX_NAME = 253
-SERIES_SECONDS = 360.0
-"""Time within which (plus one sweep) an equal event is counted instead of written."""
-SWEEP_SECONDS = 30.0
-"""Interval at which the server gets the counts of events that occurred more than twice."""
-KNOWN = 4096
-"""Number of events that are remembered for counting."""
+SERIES_SECONDS = 360.0  # time within which (plus one sweep) an equal event is counted instead of written
+SWEEP_SECONDS = 30.0  # interval at which the server gets the counts of events that occurred more than twice
+KNOWN = 4096  # number of events that are remembered for counting
 ROOM = 10_000
 SENDING = 8
 SENDING_WHEN_BUSY = 1

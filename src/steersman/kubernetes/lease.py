@@ -27,12 +27,9 @@ ALL_LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 # The API refuses 0.
 RELEASED_SECONDS = 1
-APP_LABEL = ("app.kubernetes.io/name", "steersman")
-"""Label by which the leases of our schedulers are found."""
-POLICY_KEY = "steersman.dev/policy"
-"""Annotation of a lease: the policy of its holder."""
-SCHEDULER_KEY = "steersman.dev/scheduler"
-"""Annotation of a lease: `schedulerName` of the pods that its holder places."""
+APP_LABEL = ("app.kubernetes.io/name", "steersman")  # label by which the leases of our schedulers are found
+POLICY_KEY = "steersman.dev/policy"  # annotation of a lease: the policy of its holder
+SCHEDULER_KEY = "steersman.dev/scheduler"  # annotation of a lease: `schedulerName` of the pods that its holder places
 Spec = dict[str, Any]
 
 log = structlog.get_logger("lease")

@@ -22,8 +22,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, OptionalReflector
 
 NAMESPACES_PATH = "/api/v1/namespaces"
-SETTLE_SECONDS = 0.5
-"""Changes within this time are applied together, since each may require decoding pods again."""
+SETTLE_SECONDS = 0.5  # changes within this time are applied together, since each may require decoding pods again
 
 log = structlog.get_logger("selectors")
 
@@ -117,8 +116,7 @@ class _Head(NamedObject, frozen=True):
 
 _head = msgspec.json.Decoder(_Head).decode
 
-Selector = tuple[str, tuple[Requirement, ...]]
-"""A namespace, and requirements on the labels of its pods."""
+Selector = tuple[str, tuple[Requirement, ...]]  # a namespace, and requirements on the labels of its pods
 
 
 def as_written(pod: Pod) -> PodClass:

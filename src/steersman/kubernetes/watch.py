@@ -256,8 +256,7 @@ class Reflector:
         self._version = self._versions.decode(event.object).metadata.resource_version
 
 
-REFUSALS = (403, 404)
-"""HTTP statuses of a collection that may not be listed or does not exist."""
+REFUSALS = (403, 404)  # HTTP statuses of a collection that may not be listed or does not exist
 
 
 class OptionalReflector(Reflector):

@@ -106,16 +106,11 @@ class EqualScorer(Scorer):
 class Need(Enum):
     """An input that a policy reads in addition to the cluster's nodes and pods."""
 
-    LEFTOVER_TABLES = auto()
-    """Leftover tables, which take a second to compute where the policy embeds none."""
-    SELECTORS = auto()
-    """The selectors of Services and controllers, whose pods it spreads."""
-    TELEMETRY = auto()
-    """Measured metrics of the nodes."""
-    PEERS = auto()
-    """On which nodes pods of the same owner run."""
-    SERVER = auto()
-    """A server that scores, see `apps.http_policy`."""
+    LEFTOVER_TABLES = auto()  # leftover tables, which take a second to compute where the policy embeds none
+    SELECTORS = auto()  # the selectors of Services and controllers, whose pods it spreads
+    TELEMETRY = auto()  # measured metrics of the nodes
+    PEERS = auto()  # on which nodes pods of the same owner run
+    SERVER = auto()  # a server that scores, see `apps.http_policy`
 
 
 class Policy:

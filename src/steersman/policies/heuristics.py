@@ -16,10 +16,8 @@ from steersman.policies.decision.selection import SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.node_scores import local_scores
 
-HEURISTIC_IDS = {name: number for number, name in enumerate(local_scores.NAMES)}
-"""Ids of the heuristics by name."""
-MAX_WEIGHT = 1 << 31
-"""Exclusive upper bound of a weight in a weighted sum."""
+HEURISTIC_IDS = {name: number for number, name in enumerate(local_scores.NAMES)}  # ids of the heuristics by name
+MAX_WEIGHT = 1 << 31  # exclusive upper bound of a weight in a weighted sum
 
 
 @dataclass(frozen=True, slots=True)

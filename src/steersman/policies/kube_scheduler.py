@@ -20,10 +20,8 @@ from steersman.policies.decision.selection import SelectionRules
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 
-KUBE_DEFAULT = "kube-default"
-"""Name of the policy of a kube-scheduler without a configuration."""
-STOCK_TUNED = "stock-tuned"
-"""Name of the policy of a kube-scheduler with the configuration that simulations find."""
+KUBE_DEFAULT = "kube-default"  # name of the policy of a kube-scheduler without a configuration
+STOCK_TUNED = "stock-tuned"  # name of the policy of a kube-scheduler with the configuration that simulations find
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from steersman.policies.base import Need, Policy
 PORTFOLIO = "portfolio"
 """`saved_as` of a portfolio: weights of the linear members, [members, 4, W], and the rules among the members."""
 
-DEFAULT_RULE = "fgd"
-"""The best published rule: it decides until a portfolio's member is clearly better."""
+DEFAULT_RULE = "fgd"  # the best published rule: it decides until a portfolio's member is clearly better
 
 
 @dataclass(frozen=True, slots=True)

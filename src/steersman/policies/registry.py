@@ -32,10 +32,8 @@ from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
 PACKAGED_POLICY = portfolios.STEERSMAN
-PORTFOLIO_NAMES = (PACKAGED_POLICY, portfolios.RULES)
-"""Built-in policies of which short simulations choose a member."""
-FILE_NAMES = (*PORTFOLIO_NAMES, greedy_forecast.NAME)
-"""Built-in policies that can be prepared as a policy file."""
+PORTFOLIO_NAMES = (PACKAGED_POLICY, portfolios.RULES)  # built-in policies of which short simulations choose a member
+FILE_NAMES = (*PORTFOLIO_NAMES, greedy_forecast.NAME)  # built-in policies that can be prepared as a policy file
 
 
 def _open_file(spec: str) -> Policy:

@@ -25,8 +25,7 @@ from steersman.prometheus.client import PrometheusClient, PrometheusError, Serie
 from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration, NodeMapping
 from steersman.prometheus.store import MetricSample, MetricStore
 
-Addresses = Mapping[str, tuple[str, ...]]
-"""By name of a node what else it is called: its addresses and its host name."""
+Addresses = Mapping[str, tuple[str, ...]]  # by name of a node what else it is called: its addresses and its host name
 
 
 def addresses_of(nodes: Iterable[Node | None]) -> Addresses:

@@ -23,8 +23,7 @@ from prometheus_client.registry import Collector
 from steersman.core.errors import UsageError
 
 MILLISECONDS = 1000.0
-LOST_AFTER = 3
-"""Intervals without a round trip after which a latency is unknown."""
+LOST_AFTER = 3  # intervals without a round trip after which a latency is unknown
 
 log = structlog.get_logger("probe")
 

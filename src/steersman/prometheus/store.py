@@ -18,10 +18,8 @@ import numpy.typing as npt
 from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration
 
 USERS_KEPT = 64
-FUTURE_SECONDS = 60.0
-"""Samples further in the future are refused (milliseconds for seconds, say)."""
-ALL_USERS = 0
-"""The group of all users: the largest latency of a node."""
+FUTURE_SECONDS = 60.0  # samples further in the future are refused (milliseconds for seconds, say)
+ALL_USERS = 0  # the group of all users: the largest latency of a node
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,8 +67,7 @@ class MetricStore:
     dropped: Counter[str] = field(default_factory=Counter)
     version: int = 0  # incremented with every change, so that users of `last_values` know when to read again
     _values: dict[str, dict[str, RawSample]] = field(default_factory=lambda: {name: {} for name in FEATURES[:-1]})
-    _latency: dict[str, dict[str, RawSample]] = field(default_factory=dict)
-    """By users, then by node."""
+    _latency: dict[str, dict[str, RawSample]] = field(default_factory=dict)  # by users, then by node
 
     @property
     def users(self) -> dict[str, int]:

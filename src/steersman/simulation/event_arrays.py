@@ -12,16 +12,14 @@ from steersman.orders.queue import AGEING, NO_ONE, OVERTAKING, QueueArrays
 from steersman.orders.reservations import ReservationArrays, no_reservations
 from steersman.policies.decision.kernels import NONE, DecisionState
 
-BOUND, FAILED, WAITING, FINISHED = range(4)
-"""Outcomes of an event."""
+BOUND, FAILED, WAITING, FINISHED = range(4)  # outcomes of an event
 
 DONE, PAUSED, NEEDS_ACTION, NEEDS_REASON, NEEDS_ORDER = range(5)
 """What `advance` returns: no event is left, `until` is reached, a decision is needed (`Run.question`), or the reason of
 the last event, a pod that was not bound, while the cluster is as it was then (`EventRecord.reasons`), or the group that
 goes next (HEAD)."""
 
-UNDECIDED = -2
-"""Value of a decision that has not been made yet."""
+UNDECIDED = -2  # value of a decision that has not been made yet
 
 # Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave; of a pass over the queue: what it
 # does (see NO_PASS...) and its number; members of a gang tried so far, and how many of them fit nowhere; the group

@@ -83,10 +83,8 @@ from steersman.workloads.profile import ProfileArrays, TypicalPod, coarse, profi
 from steersman.workloads.topology import Places, places
 from steersman.workloads.workload import Workload
 
-AS_IT_IS = "as it is"
-"""Name of the recorded placement in results, where policies' names stand."""
-MOST_PREEMPTIONS = 10_000
-"""Refusals of a run about which it is asked whether kube-scheduler would preempt other pods."""
+AS_IT_IS = "as it is"  # name of the recorded placement in results, where policies' names stand
+MOST_PREEMPTIONS = 10_000  # refusals of a run about which it is asked whether kube-scheduler would preempt other pods
 VARIANCE_SEED, ARRIVALS_BETWEEN_LOOKS = 7, 40
 LEAST_LOOKS = 25
 """Least number of decisions that are sampled of a run: a kind of pods never sampled has no units to move in."""
@@ -95,8 +93,7 @@ FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
 STEP_SECONDS = 0.25
 """Target time of a step: compiled code handles no signal, and an event takes 3 µs or a second, by policy and pods."""
 
-Progress = Callable[[int, int], None]
-"""Called with the numbers of arrivals handled and of all arrivals."""
+Progress = Callable[[int, int], None]  # called with the numbers of arrivals handled and of all arrivals
 
 
 class Simulator:

@@ -15,17 +15,13 @@ from steersman.simulation.result import Metric
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SLOWDOWN_SECONDS = 10.0
-"""Threshold of the bounded slowdown: a shorter run counts as this long."""
+SLOWDOWN_SECONDS = 10.0  # threshold of the bounded slowdown: a shorter run counts as this long
 PERCENTILES = (50, 95, 99)
-PARTS = 200
-"""Parts of a trace whose contributions are kept."""
-LEAST_ARRIVALS = 100
-"""With fewer arrivals a trace is not divided into parts."""
+PARTS = 200  # parts of a trace whose contributions are kept
+LEAST_ARRIVALS = 100  # with fewer arrivals a trace is not divided into parts
 LEAST_BUSY_PERIODS = 50
 """With fewer periods in which pods wait, a trace is not divided into parts, of which too few would be independent."""
-WINSORIZED = 99.0
-"""Percentile of a kind's waits beyond which `winsorized` counts a wait as that percentile."""
+WINSORIZED = 99.0  # percentile of a kind's waits beyond which `winsorized` counts a wait as that percentile
 MINUTE = 60.0
 
 

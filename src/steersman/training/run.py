@@ -99,10 +99,8 @@ class TrainingProgress:
     stale: int = 0  # validations since then
 
 
-OnIteration = Callable[[TrainingProgress, dict[str, float]], None]
-"""Called after each iteration with its metrics."""
-Save = Callable[[Path], None]
-"""Writes the current policy."""
+OnIteration = Callable[[TrainingProgress, dict[str, float]], None]  # called after each iteration with its metrics
+Save = Callable[[Path], None]  # writes the current policy
 
 
 class TrainingRun:

@@ -78,12 +78,9 @@ CORES_BELOW, GIB_BELOW = 100, 100
 """Requests below these are cores and GiB, others milli-CPU and MiB: AAML wrote quantities without their units."""
 NODE_CPU, NODE_MEMORY, NODE_PODS, SERVERS_PER_RACK = 64, "256Gi", 110, 4
 """Nodes of AAML's clusters, and racks as in the environment `Deployments-v0`."""
-FREE_FROM = 0.5
-"""Mean usage in the first row from which the columns are free shares; AAML's own recordings have these."""
-CLEARED_SHARE = 0.5
-"""The cluster was cleared where less than this share of the CPU that its pods request is in use."""
-CLEARED_PODS = 20
-"""Pods of which the recorded usage may lag behind, or be ahead of, the row that it is in."""
+FREE_FROM = 0.5  # mean usage in the first row from which the columns are free shares; AAML's own recordings have these
+CLEARED_SHARE = 0.5  # the cluster was cleared where less than this share of the CPU that its pods request is in use
+CLEARED_PODS = 20  # pods of which the recorded usage may lag behind, or be ahead of, the row that it is in
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ STDIN = Path("/dev/stdin")
 HIERARCHY_SUFFIX = "-hier"
 """Suffix of the stem of a file that `workload topology` wrote beside its original, and which replaces it."""
 
-_piped: dict[tuple[Path, int, int], bytes] = {}
-"""What came through pipes."""
+_piped: dict[tuple[Path, int, int], bytes] = {}  # what came through pipes
 
 
 def stem(path: Path) -> str:

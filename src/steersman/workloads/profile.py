@@ -54,8 +54,7 @@ class ProfileArrays(NamedTuple):
     share: npt.NDArray[np.float64]  # [T] share of the profile
 
 
-Kind = tuple[int, int, int, str, str]
-"""(mCPU, GPU milli, devices, models, resource name of the GPUs)."""
+Kind = tuple[int, int, int, str, str]  # (mCPU, GPU milli, devices, models, resource name of the GPUs)
 
 
 def typical_pods(
@@ -149,10 +148,8 @@ def profile_arrays(profile: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]
     )
 
 
-Shape = tuple[int, int, int, str]
-"""milli-CPU, MiB of memory, GPUs and their model."""
-GpuRequest = tuple[int, int]
-"""Devices, and milli of each; (0, 0) for pods without a GPU."""
+Shape = tuple[int, int, int, str]  # milli-CPU, MiB of memory, GPUs and their model
+GpuRequest = tuple[int, int]  # devices, and milli of each; (0, 0) for pods without a GPU
 
 MEBIBYTE = 1 << 20
 

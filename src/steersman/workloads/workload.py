@@ -55,8 +55,7 @@ class Lives:
     latest: float | None = None  # the latest time that an object of the source states as past, None: no time is stated
 
 
-FIRST_SEED = 42
-"""Seed of a run, and the first of several, unless another is given."""
+FIRST_SEED = 42  # seed of a run, and the first of several, unless another is given
 
 
 @dataclass(frozen=True, slots=True)

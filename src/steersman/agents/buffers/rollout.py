@@ -11,8 +11,7 @@ import numpy.typing as npt
 from steersman.agents.base import Step
 from steersman.agents.networks.tensors import Actions, Arrays, take
 
-Values = Callable[[Arrays], npt.NDArray[np.float32]]
-"""A critic: observations [B, ...] to values [B]."""
+Values = Callable[[Arrays], npt.NDArray[np.float32]]  # a critic: observations [B, ...] to values [B]
 
 
 @dataclass(frozen=True, slots=True)

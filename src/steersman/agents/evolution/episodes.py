@@ -33,8 +33,7 @@ MakeEnv = Callable[[int], VectorEnv[Any, Any, Any]]
 """Map a number of copies to a vector environment, which is seeded by a list with a seed for each copy."""
 
 SEEDS = 1 << 31
-NORMALIZATION_STEPS = 200
-"""Decisions of each copy from which features are standardised."""
+NORMALIZATION_STEPS = 200  # decisions of each copy from which features are standardised
 MIN_STD = 1e-3
 
 

@@ -32,16 +32,12 @@ from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
 
-UNIT_STD = 0.5
-"""Standard deviation of the first weights of hidden units, whose outputs start at 0."""
-KEPT_SCENES = 200
-"""Arrivals that are kept until they are played again."""
-MEMORY = 0.8
-"""How much of the mean over generations is kept at each."""
+UNIT_STD = 0.5  # standard deviation of the first weights of hidden units, whose outputs start at 0
+KEPT_SCENES = 200  # arrivals that are kept until they are played again
+MEMORY = 0.8  # how much of the mean over generations is kept at each
 
 
-SEEDS = 1 << 31
-"""Seeds of scenes are below this."""
+SEEDS = 1 << 31  # seeds of scenes are below this
 
 
 class Draw(Protocol):
@@ -51,10 +47,8 @@ class Draw(Protocol):
         """Return the arrivals of a seed."""
 
 
-Scene = tuple[int, int, int]
-"""A workload, a seed, and a number that says where estimates come from."""
-Played = tuple[Scene, Array | None]
-"""A scene and weights; None: the reference."""
+Scene = tuple[int, int, int]  # a workload, a seed, and a number that says where estimates come from
+Played = tuple[Scene, Array | None]  # a scene and weights; None: the reference
 
 
 @dataclass(frozen=True, slots=True)

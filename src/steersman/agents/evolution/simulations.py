@@ -53,18 +53,14 @@ from steersman.simulation.selection.fitting import LEAST_SPREAD, RULE_UNIT
 from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
-Candidates = tuple[int, int, list[LinearPolicy]]
-"""A workload, the seed of an episode, and the policies that run on it."""
+Candidates = tuple[int, int, list[LinearPolicy]]  # a workload, the seed of an episode, and the policies that run on it
 
 SHARE = 1  # the kind of pods that ask for a part of one device
 PLANS_KEPT = 16
 POINTS = 100.0
-EXCESS_WEIGHT = 10.0
-"""Percent of gain that a percent beyond the limit of a kind's loss costs."""
-LEAST_COST = 5.0
-"""Percent of unallocated GPU; smaller costs count as this, so that tiny savings are not inflated."""
-SHORT_WAIT = 900.0
-"""Seconds: mean waits well below it count as equal."""
+EXCESS_WEIGHT = 10.0  # percent of gain that a percent beyond the limit of a kind's loss costs
+LEAST_COST = 5.0  # percent of unallocated GPU; smaller costs count as this, so that tiny savings are not inflated
+SHORT_WAIT = 900.0  # seconds: mean waits well below it count as equal
 WAITING_TIME = "waiting-time"
 FINAL_STATE_OBJECTIVES = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
 """Objectives that are measured in the state at a run's end."""

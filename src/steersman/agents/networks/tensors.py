@@ -15,8 +15,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 """An observation: `nodes` float32 [E, N, Fn], `pod` [E, Fp], `context` [E, Fc], `mask` int8 [E, N], `groups` [E, N, 2].
 
 `weight` float32 [E, N] may be there too: how many nodes a row stands for (0: none), where rows are a sample."""
-Tensors = dict[str, Tensor]
-"""The same with `mask` bool and `groups` int64."""
+Tensors = dict[str, Tensor]  # the same with `mask` bool and `groups` int64
 
 Actions = npt.NDArray[np.int64]
 

@@ -25,12 +25,9 @@ from steersman.workloads.generators import deployments
 
 Kind = Literal["simulation", "evaluation", "deployments", "bindings"]
 FileKind = Literal["deployments", "bindings"]
-MOST_FOLDERS = 5000
-"""Folders that are looked into below one that a person named."""
-MOST_BYTES = 1 << 29
-"""Of a file that is read as a whole."""
-HEADER_BYTES = 4096
-"""Of a CSV file that are read to tell its kind."""
+MOST_FOLDERS = 5000  # folders that are looked into below one that a person named
+MOST_BYTES = 1 << 29  # of a file that is read as a whole
+HEADER_BYTES = 4096  # of a CSV file that are read to tell its kind
 BINDINGS_COLUMNS = {"pod_name", "action", "reward"}
 """Columns by which a recording of a scheduler is told from other files; those of nodes may be thousands."""
 READ = (

@@ -24,8 +24,7 @@ from steersman.core.errors import SteersmanError, UsageError
 COOKIE = "steersman-dashboard-{}"
 """Name of the cookie by the server's port, since browsers send a cookie to all ports of a host."""
 TOKEN, CODE = "token", "code"
-CODE_SECONDS = 300.0
-"""Time in which a browser must have used its code."""
+CODE_SECONDS = 300.0  # time in which a browser must have used its code
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

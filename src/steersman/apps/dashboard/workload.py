@@ -19,17 +19,13 @@ from steersman.workloads.experiments import RecordedBinding, clearings, has_free
 from steersman.workloads.generators.deployments import ADD, Row, parse_rows
 
 MOST_ROWS = 2000
-MOST_COLUMNS = 400
-"""Moments that a page shows."""
-MOST_CELLS = 200_000
-"""Nodes times moments; of more nodes fewer moments are shown."""
+MOST_COLUMNS = 400  # moments that a page shows
+MOST_CELLS = 200_000  # nodes times moments; of more nodes fewer moments are shown
 LEAST_COLUMNS = 40
 Floats = npt.NDArray[np.float64]
-MOST_LISTED = 500
-"""Deployments that are listed, and fillings."""
+MOST_LISTED = 500  # Deployments that are listed, and fillings
 GIB = 1 << 30
-KEPT_FILES = 8
-"""Files whose documents are kept in memory."""
+KEPT_FILES = 8  # files whose documents are kept in memory
 
 
 def chosen_rows(count: int, most: int = MOST_ROWS, keep: Iterable[int] = ()) -> list[int]:

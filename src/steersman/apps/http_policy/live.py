@@ -25,8 +25,7 @@ from steersman.policies.decision.selection import SelectionRules
 
 PAUSE_SECONDS = 5.0
 """Time after a failure in which the rule decides without asking the server, so that a dead one delays few pods."""
-WARNING_SECONDS = 60.0
-"""Least time between two warnings about failures."""
+WARNING_SECONDS = 60.0  # least time between two warnings about failures
 
 log = structlog.get_logger("policy")
 

@@ -48,12 +48,9 @@ if TYPE_CHECKING:
 MOST_KEPT = 200
 """Transitions that wait for the agent; further ones are dropped. On 1,000 nodes one takes a third of a megabyte."""
 Observation = Mapping[str, npt.NDArray[Any]]
-SAVE_DECISIONS = 200
-"""Decisions between two policy files."""
-LOG_SECONDS = 30.0
-"""Time between two lines in the log."""
-FROM_OTHERS = "steps_from_others"
-"""Metric: number of decisions of other schedulers that were learned from so far."""
+SAVE_DECISIONS = 200  # decisions between two policy files
+LOG_SECONDS = 30.0  # time between two lines in the log
+FROM_OTHERS = "steps_from_others"  # metric: number of decisions of other schedulers that were learned from so far
 DROPPED = "dropped_from_others"
 """Metric: number of those that were observed and dropped in this session, since there were too many."""
 

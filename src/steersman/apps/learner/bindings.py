@@ -33,10 +33,8 @@ from steersman.prometheus.configuration import Configuration
 TRAIN_BLOCK, TEST_BLOCK = 80, 20
 """Lengths of blocks of decisions in turn: the first are learned from, the next are held back to test candidates on.
 Neighbouring decisions are correlated, hence blocks."""
-PROFILE_SECONDS = 10.0
-"""Time between two looks whether the workload profile changed."""
-MOST_WAITING = 10_000
-"""Bindings that wait to be learned from; further ones are left out."""
+PROFILE_SECONDS = 10.0  # time between two looks whether the workload profile changed
+MOST_WAITING = 10_000  # bindings that wait to be learned from; further ones are left out
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from steersman.agents.base import Agent, Teacher
 
 PROTOCOL = "live"
-ALGORITHMS = ("dqn", "actor-critic", "ppo")
-"""Algorithms that can learn on a live cluster."""
+ALGORITHMS = ("dqn", "actor-critic", "ppo")  # algorithms that can learn on a live cluster
 OBJECTIVE = "balance"
 NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
 DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
@@ -79,10 +78,8 @@ DEFAULTS_FINE_TUNING: dict[str, dict[str, Any]] = {
 }
 """Default options by algorithm for a policy file to start from; they override those of its training. Learning rates are
 low, and there is no exploration. Discount and reward scale define what the network's values mean, so they stay."""
-NODE_HEADROOM = 2
-"""Capacity of the observation as a multiple of the cluster's first number of nodes."""
-MIN_NODES = 64
-"""Smallest capacity of the observation in nodes."""
+NODE_HEADROOM = 2  # capacity of the observation as a multiple of the cluster's first number of nodes
+MIN_NODES = 64  # smallest capacity of the observation in nodes
 MAX_NODES = "max_nodes"
 
 

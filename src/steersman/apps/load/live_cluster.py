@@ -20,8 +20,7 @@ from steersman.kubernetes.config import KubeConfig
 from steersman.workloads.workload import RunningPods, Workload
 
 T = TypeVar("T")
-DEFAULT_NAME = "cluster"
-"""Name of the workload of a cluster without a context; else it is the context's."""
+DEFAULT_NAME = "cluster"  # name of the workload of a cluster without a context; else it is the context's
 
 
 @dataclass(frozen=True, slots=True)

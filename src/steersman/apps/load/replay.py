@@ -38,8 +38,7 @@ PATIENCE_SECONDS = 60.0
 BIND_SECONDS = 10.0
 """At the end, pods without a node are left waiting when none was bound for this long and none of them has an end."""
 NAMESPACES = "/api/v1/namespaces"
-MAX_PRIORITY = 1_000_000_000
-"""Upper limit of priorities; only Kubernetes' own classes may exceed it."""
+MAX_PRIORITY = 1_000_000_000  # upper limit of priorities; only Kubernetes' own classes may exceed it
 
 Job = tuple[Callable[[int], Awaitable[None]], int]
 

@@ -32,14 +32,11 @@ CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "steersman"
-RUN = "steersman.dev/run"
-"""Label with the id of the run that created an object."""
-APP = "app"
-"""Label with the name of a Deployment."""
+RUN = "steersman.dev/run"  # label with the id of the run that created an object
+APP = "app"  # label with the name of a Deployment
 IMAGE = "busybox"
 SLEEP = ("sleep", "infinity")
-NOTHING = ("true",)
-"""Commands of containers and init containers."""
+NOTHING = ("true",)  # commands of containers and init containers
 _POD_SETTINGS: Mapping[str, Any] = {
     "terminationGracePeriodSeconds": 0,  # `sleep` needs no graceful shutdown
     "automountServiceAccountToken": False,
@@ -52,8 +49,7 @@ Kind = Literal["run", "replay"]
 ALL_PODS = "/api/v1/pods"
 DELETION_SECONDS = 300.0
 MAKERS = (DEPLOYMENTS, REPLICA_SETS)
-Report = Callable[[int, int], None]
-"""Called with the number of finished steps, and of all."""
+Report = Callable[[int, int], None]  # called with the number of finished steps, and of all
 
 
 def run_labels(run: str) -> dict[str, str]:

@@ -19,8 +19,7 @@ POLL_SECONDS = 0.25
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "steersman"
-MANAGED_BY = f"{MANAGED_LABEL}={MANAGER}"
-"""Label selector of what `steersman workload` creates."""
+MANAGED_BY = f"{MANAGED_LABEL}={MANAGER}"  # label selector of what `steersman workload` creates
 MADE = (
     "/apis/apps/v1/namespaces/{}/deployments",
     "/apis/apps/v1/namespaces/{}/replicasets",

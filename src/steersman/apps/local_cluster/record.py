@@ -59,12 +59,9 @@ def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
 class ClusterBackend(enum.StrEnum):
     """How a cluster was started."""
 
-    BINARIES = "binaries"
-    """Servers of this machine, built from Go modules."""
-    CONTAINERS = "containers"
-    """Servers in containers, by kwokctl."""
-    KUBECONFIG = "kubeconfig"
-    """An existing cluster of somebody else."""
+    BINARIES = "binaries"  # servers of this machine, built from Go modules
+    CONTAINERS = "containers"  # servers in containers, by kwokctl
+    KUBECONFIG = "kubeconfig"  # an existing cluster of somebody else
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -33,8 +33,7 @@ from steersman.workloads.topology import node_places
 Arrays = dict[str, npt.NDArray[Any]]
 Row = npt.NDArray[np.float64]
 PARTS = ("nodes", "pod", "context", "mask", "groups")
-NOTHING = {"nodes": 0, "mask": 0, "groups": -1}
-"""Padding of observations where a node did not exist."""
+NOTHING = {"nodes": 0, "mask": 0, "groups": -1}  # padding of observations where a node did not exist
 
 
 @dataclass(frozen=True, slots=True)

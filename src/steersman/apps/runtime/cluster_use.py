@@ -20,8 +20,7 @@ from steersman.cluster.objects.fields import FieldError
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, object_key
 
-RATE_SECONDS = 5.0
-"""Window of the mean rate of bindings."""
+RATE_SECONDS = 5.0  # window of the mean rate of bindings
 
 
 @dataclass(frozen=True, slots=True)

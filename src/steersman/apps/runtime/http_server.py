@@ -27,12 +27,10 @@ ADDRESS = "127.0.0.1"
 SHUTDOWN_SECONDS = 1.0
 KEEPALIVE_SECONDS = 3630.0
 """Time after which an idle connection is closed: longer than proxies keep theirs, see aiohttp."""
-OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
-"""Paths of every server; they need no authentication."""
+OPEN = ("/metrics", "/healthz", "/livez", "/readyz")  # paths of every server; they need no authentication
 Checks = Mapping[str, Callable[[], str]]
 """Functions by check name that return the problem in a few words, "" if the check passes."""
-VERBOSE = "verbose"
-"""Query parameter of a probe that adds the notes, which never fail it."""
+VERBOSE = "verbose"  # query parameter of a probe that adds the notes, which never fail it
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = structlog.get_logger("http")

@@ -51,30 +51,22 @@ from steersman.workloads.formats.kubernetes.controllers import services_of
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import SpreadSelectors
 
-WINDOW = 10_000
-"""Size of the sliding window in pods."""
-NEW_SHARE = 0.1
-"""Share of the window that must be new before the profile is rebuilt."""
+WINDOW = 10_000  # size of the sliding window in pods
+NEW_SHARE = 0.1  # share of the window that must be new before the profile is rebuilt
 GENERIC_KINDS = 10
 """Kinds of pods whose weight the generic ones have: half of a profile where the window holds as many kinds."""
-PODS_OF_EMPTY_WINDOW = 100
-"""Number of generic pods for an empty window."""
+PODS_OF_EMPTY_WINDOW = 100  # number of generic pods for an empty window
 """Typical pods and the types of the cluster's GPUs."""
-CHECK_INTERVAL_SECONDS = 10.0
-"""Interval of the checks whether the workload profile or the policy file changed."""
-GROWTH_INTERVAL_SECONDS = 1.0
-"""Interval of the checks whether at least half of the workload profile's window is new."""
-LOOK_SECONDS = 5.0
-"""Interval of the checks whether a comparison with rules is due, until the active policy is settled."""
-SETTLED_INTERVAL_SECONDS = 60.0
-"""Interval of these checks afterwards; on 5,000 nodes a check takes 7 ms."""
+CHECK_INTERVAL_SECONDS = 10.0  # interval of the checks whether the workload profile or the policy file changed
+GROWTH_INTERVAL_SECONDS = 1.0  # interval of the checks whether at least half of the workload profile's window is new
+LOOK_SECONDS = 5.0  # interval of the checks whether a comparison with rules is due, until the active policy is settled
+SETTLED_INTERVAL_SECONDS = 60.0  # interval of these checks afterwards; on 5,000 nodes a check takes 7 ms
 BURST_GROWTH = 1.1
 """Growth of the number of pods within `LOOK_SECONDS` that counts as a burst. The first pods of a burst belong to a few
 controllers, and the best policy for them may be the worst for the pods that follow, so a comparison waits."""
 MAX_REMEMBERED_WARNINGS = 1000
 """Warnings that are not repeated. GPU names come from nodes and are unbounded, so beyond this the memory is cleared."""
-EARLY_CHECK_GROWTH = 2
-"""Growth of the number of pods since the last check that makes the next one due early."""
+EARLY_CHECK_GROWTH = 2  # growth of the number of pods since the last check that makes the next one due early
 
 log, profile_log = structlog.get_logger("policy"), structlog.get_logger("profile")
 

@@ -17,10 +17,8 @@ from steersman.core.event_loop import Backoff
 from steersman.kubernetes.client import MISSING, ApiError, Client, UnreachableError, is_transient
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 60.0
-"""Time after which a transient error is no longer retried."""
-WAIT_SECONDS = (0.2, 5.0)
-"""First and longest delay between two attempts."""
+PATIENCE_SECONDS = 60.0  # time after which a transient error is no longer retried
+WAIT_SECONDS = (0.2, 5.0)  # first and longest delay between two attempts
 CONCURRENCY = 32
 
 

@@ -22,10 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-ANSWER_SECONDS = 2.0
-"""Time that the pods wait for the agent's answer; an update of PPO takes a few tenths of a second."""
-END_SECONDS = 10.0
-"""Time for the agent to write its last checkpoint."""
+ANSWER_SECONDS = 2.0  # time that the pods wait for the agent's answer; an update of PPO takes a few tenths of a second
+END_SECONDS = 10.0  # time for the agent to write its last checkpoint
 
 ANSWERED, INFEASIBLE, LATE, ABSENT = "answered", "infeasible", "late", "absent"
 """Results of a question: the agent decided; its node is not feasible, or not any more; it did not answer in time; it is

@@ -33,8 +33,7 @@ from steersman.kubernetes.client import (
 )
 
 RETRY_SECONDS = (0.2, 8.0)
-TRIES = 6
-"""Attempts of a binding while the server is busy or does not answer."""
+TRIES = 6  # attempts of a binding while the server is busy or does not answer
 
 log = structlog.get_logger("binder")
 
@@ -48,8 +47,7 @@ class BindOutcome(Enum):
 
     The pod is tried again without an event.
     """
-    TAKEN = "taken"
-    """Another scheduler bound the pod: two schedulers have one name."""
+    TAKEN = "taken"  # another scheduler bound the pod: two schedulers have one name
     REFUSED = "refused"
     """The server refuses to bind the pod to this node, or was busy or silent in all attempts; decide again."""
 

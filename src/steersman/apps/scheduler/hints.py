@@ -19,12 +19,9 @@ from steersman.cluster.arrays import room_for
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
-SHARE = 0.05
-"""Share of CPU time that the search for helped pods may take."""
-SEARCH_SECONDS = 0.005
-"""CPU time of a search after which pods that share no group are left to the next one."""
-MAX_DELAY_SECONDS = 0.1
-"""Maximum delay of a search, whatever its share."""
+SHARE = 0.05  # share of CPU time that the search for helped pods may take
+SEARCH_SECONDS = 0.005  # CPU time of a search after which pods that share no group are left to the next one
+MAX_DELAY_SECONDS = 0.1  # maximum delay of a search, whatever its share
 
 
 class Hints:

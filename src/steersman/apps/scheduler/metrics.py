@@ -16,11 +16,9 @@ from prometheus_client.registry import Collector
 
 from steersman.kubernetes.watch import Reflector
 
-SECONDS = tuple(0.0001 * 2**i for i in range(18))
-"""Buckets of durations, 0.1 ms to 13 s."""
+SECONDS = tuple(0.0001 * 2**i for i in range(18))  # buckets of durations, 0.1 ms to 13 s
 ATTEMPTS = (1, 2, 4, 8, 16)
-OCTAVES = (0.25, 0.5, 1, 2, 3, 4, 6, 8)
-"""Buckets of errors of estimates: 1 is half or twice the run time."""
+OCTAVES = (0.25, 0.5, 1, 2, 3, 4, 6, 8)  # buckets of errors of estimates: 1 is half or twice the run time
 
 Result = Literal["scheduled", "unschedulable", "error"]
 BIND_STATUSES = 0, 403, 404, 409, 422, 429, 500, 503, 504

@@ -20,10 +20,8 @@ from steersman.orders.live_order import LiveOrder, cluster_size
 from steersman.orders.order import recurring_owner
 
 FIRST_ROWS = 4
-BACKFILL_DEPTH = 100
-"""Pods of a group that are tried after a change where a reservation may refuse some of them."""
-SPARE_ENTRIES = 8
-"""Outdated entries that a group may have beside as many as it has pods."""
+BACKFILL_DEPTH = 100  # pods of a group that are tried after a change where a reservation may refuse some of them
+SPARE_ENTRIES = 8  # outdated entries that a group may have beside as many as it has pods
 
 
 @dataclass(slots=True)

@@ -35,8 +35,7 @@ from steersman.orders.order import AGE, Order
 from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import Configuration
 
-STUCK_SECONDS = 60.0
-"""Delay of the event loop beyond which the process is unhealthy, and its lease is not renewed."""
+STUCK_SECONDS = 60.0  # delay of the event loop beyond which the process is unhealthy, and its lease is not renewed
 LEASE = "steersman"
 PORT = 10269
 

@@ -37,17 +37,14 @@ from steersman.orders.order import AGE
 
 INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 10.0
 MOST_DOUBLINGS = 10
-BACKOFF_WINDOW_SECONDS = 1.0
-"""Pods whose backoff ends in the same window are ordered by priority."""
+BACKOFF_WINDOW_SECONDS = 1.0  # pods whose backoff ends in the same window are ordered by priority
 UNSCHEDULABLE_SECONDS = 300.0
 FAILURES, TURN = 16, 8
 """Failed attempts in a row after which other namespaces go first, and their attempts between two of this namespace."""
-RETRIES = ""
-"""Name of the deferred pods that were tried before, of any namespace."""
+RETRIES = ""  # name of the deferred pods that were tried before, of any namespace
 LISTED_SECONDS = 2.0
 """Pods that were created at least so long ago began to wait at their creation, which the API has in whole seconds."""
-FEW = 64
-"""Outdated entries of a heap that are not worth removing."""
+FEW = 64  # outdated entries of a heap that are not worth removing
 
 Heap = list[tuple[Any, ...]]
 """What orders a pod, the number of its move and the pod; an entry is outdated once the pod was moved again."""

@@ -15,8 +15,7 @@ Group = tuple[int, int, int, str]
 
 What fits one of them fits all, and higher priorities are tried first.
 """
-NO_GROUP: Group = (-2, -2, 0, "")
-"""Group of pods that no cluster change will help."""
+NO_GROUP: Group = (-2, -2, 0, "")  # group of pods that no cluster change will help
 QueueState = Literal["", "active", "backoff", "unschedulable", "tried"]
 
 

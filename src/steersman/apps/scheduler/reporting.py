@@ -21,8 +21,7 @@ from steersman.kubernetes.events import BUSY_POLL_SECONDS, EventRecorder, Object
 
 CONDITION_WRITERS = 4
 CONDITIONS_WAITING = 10_000
-TRIES, RETRY_SECONDS = 6, (0.25, 8.0)
-"""Attempts to write a condition; the wait between them doubles."""
+TRIES, RETRY_SECONDS = 6, (0.25, 8.0)  # attempts to write a condition; the wait between them doubles
 
 log = structlog.get_logger("scheduler")
 

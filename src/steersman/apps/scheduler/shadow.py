@@ -30,8 +30,7 @@ from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.policies.decision.decider import Decider, NodeChoice
 
-PENDING_SECONDS = 1.0
-"""Time between attempts to place pods that wait."""
+PENDING_SECONDS = 1.0  # time between attempts to place pods that wait
 COLUMNS = ("time", "pod", "scheduler_node", "policy_node", "agrees", "alternative_node")
 
 log = structlog.get_logger("shadow")

@@ -15,8 +15,7 @@ from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-TIMEOUT_SECONDS = 600.0
-"""kube-scheduler's bindTimeoutSeconds."""
+TIMEOUT_SECONDS = 600.0  # kube-scheduler's bindTimeoutSeconds
 POLL_SECONDS = 0.1
 
 

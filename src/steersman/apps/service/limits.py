@@ -11,30 +11,21 @@ from typing import Protocol
 from aiohttp import web
 
 # Why scores are neutral.
-SHADOW = "shadow"
-"""The service is in shadow mode."""
-DEADLINE = "deadline"
-"""The deadline passed before there were scores."""
-OVERLOAD = "overload"
-"""There are too many requests."""
-STALE = "stale"
-"""The state of the watched cluster is too old."""
-POLICY = "policy"
-"""The policy failed."""
-UNUSUAL = "unusual"
-"""The pod is large or unlike all pods of the cluster, and too many such pods were sent lately."""
-BODY_SECONDS = 10.0
-"""Timeout of reading a body."""
+SHADOW = "shadow"  # the service is in shadow mode
+DEADLINE = "deadline"  # the deadline passed before there were scores
+OVERLOAD = "overload"  # there are too many requests
+STALE = "stale"  # the state of the watched cluster is too old
+POLICY = "policy"  # the policy failed
+UNUSUAL = "unusual"  # the pod is large or unlike all pods of the cluster, and too many such pods were sent lately
+BODY_SECONDS = 10.0  # timeout of reading a body
 FIRST_SECONDS, IDLE_SECONDS = 10.0, 120.0
 """Timeouts of a connection's first request, and of an idle connection after it.
 
 The latter is longer than clients keep idle connections (Go's plugin: 90 s), so that clients close them first.
 """
-CONNECTIONS = 4096
-"""Maximum number of connections; beyond it the longest idle ones are closed."""
+CONNECTIONS = 4096  # maximum number of connections; beyond it the longest idle ones are closed
 SWEEP_SECONDS = 1.0
-BODIES = 4
-"""Number of bodies of the largest size that may be held at a time."""
+BODIES = 4  # number of bodies of the largest size that may be held at a time
 
 
 @dataclass(slots=True)

@@ -7,12 +7,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-SECONDS = tuple(0.0001 * 2**i for i in range(16))
-"""Buckets of durations, 0.1 ms to 3 s."""
-REMEMBERED = 10_000
-"""Pods whose choice is kept until their binding is seen."""
-LONGEST_KEY = 320
-"""Characters of a valid pod's namespace and name."""
+SECONDS = tuple(0.0001 * 2**i for i in range(16))  # buckets of durations, 0.1 ms to 3 s
+REMEMBERED = 10_000  # pods whose choice is kept until their binding is seen
+LONGEST_KEY = 320  # characters of a valid pod's namespace and name
 
 
 class ServiceMetrics:

@@ -50,15 +50,12 @@ from steersman.apps.service.scoring.unknown_pods import TimeBudget, UnusualPodEr
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.credentials import file_stamp
 
-CHECK_SECONDS = 10.0
-"""Interval between checks of the files."""
-LARGE_BODY = 512 << 10
-"""Bytes of a body beyond which decoding takes milliseconds; the names of 5,000 nodes take fewer."""
+CHECK_SECONDS = 10.0  # interval between checks of the files
+LARGE_BODY = 512 << 10  # bytes of a body beyond which decoding takes milliseconds; the names of 5,000 nodes take fewer
 LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.1
 """Share of the event loop's time for decoding such bodies where no request may bring a cluster, and seconds saved up at
 most."""
-OTHER = "other"
-"""Name of all unknown paths in metrics."""
+OTHER = "other"  # name of all unknown paths in metrics
 
 log = structlog.get_logger("service")
 

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Show, prepare, fit and put back policy files.", no_args_is_help=True)
 
 KIND_LABELS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
-SHOWN_WEIGHTS = 12
-"""Features shown for each kind of pod."""
+SHOWN_WEIGHTS = 12  # features shown for each kind of pod
 
 
 @app.callback()

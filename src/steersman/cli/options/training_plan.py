@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 MAX_WIDTH = 65_536
-AGE = "age"
-"""The order of `orders.order`, which imports numba."""
+AGE = "age"  # the order of `orders.order`, which imports numba
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from steersman.cluster.model import PodSelector
 
-Pair = tuple[str, str | None]
-"""A key and a value; None: any value."""
+Pair = tuple[str, str | None]  # a key and a value; None: any value
 NAMESPACE, TERMINATING = "", " "
 """Keys of two pairs that are not labels: the namespace, and that the pods are being deleted."""
 

@@ -75,12 +75,10 @@ OWNER_KEY = "steersman.dev/owner"
 """Annotation for a pod's owner, "Kind/name": a pod whose ownerReference has no live owner is garbage-collected."""
 ESTIMATE_KEY = "steersman.dev/expected-seconds"
 """Annotation for the run time of a pod in seconds, which counts before its activeDeadlineSeconds."""
-GANG_KEY = "steersman.dev/gang"
-"""Annotation for the gang of a pod, which counts before its label of `POD_GROUPS`."""
+GANG_KEY = "steersman.dev/gang"  # annotation for the gang of a pod, which counts before its label of `POD_GROUPS`
 GANG_MINIMUM_KEY = "steersman.dev/gang-minimum"
 """Annotation for the number of pods of a gang that must start together; without it all of them."""
-AT_ONCE_KEY = "steersman.dev/at-once"
-"""Annotation for the number of pods of a pod's owner that exist at a time."""
+AT_ONCE_KEY = "steersman.dev/at-once"  # annotation for the number of pods of a pod's owner that exist at a time
 REFUSALS_KEY = "steersman.dev/volume-refusals"
 """Annotation for why volumes of a pod refuse nodes: a JSON list of a reason and names of nodes, none for all."""
 POD_GROUPS = (

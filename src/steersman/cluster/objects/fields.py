@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 T = TypeVar("T")
-Object = Mapping[str, Any]
-"""A Kubernetes object, or a part of one, from YAML or JSON."""
+Object = Mapping[str, Any]  # a Kubernetes object, or a part of one, from YAML or JSON
 
 
 class FieldError(ValueError):

@@ -22,8 +22,7 @@ from steersman.cluster.objects.fields import FieldError, join, text
 from steersman.cluster.state import ClusterState
 from steersman.core.quantities import bytes_, cpu_milli, format_bytes, format_cpu, format_whole, whole
 
-FREE_KEY = "steersman.dev/free"
-"""Annotation of a Node."""
+FREE_KEY = "steersman.dev/free"  # annotation of a Node
 MAX_PODS = 1 << 40
 _PATH = join("metadata.annotations", FREE_KEY)
 _FORMATS = {CPU: format_cpu, MEMORY: format_bytes, EPHEMERAL: format_bytes}

@@ -39,12 +39,10 @@ NATIVE = "kubernetes.io/"
 # kube-scheduler scores a container without a request as if it requested this much (GetNonzeroRequests).
 NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
 
-Amounts = dict[str, int]
-"""Nano-units of each resource."""
+Amounts = dict[str, int]  # nano-units of each resource
 
 
-_Named = tuple[str, Amounts]
-"""A container's name, and what it requests."""
+_Named = tuple[str, Amounts]  # a container's name, and what it requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from types import MappingProxyType
 from steersman.cluster.objects.api.claims import Volume
 from steersman.cluster.objects.api.pods import InTreeSources, PodObject
 
-Attachment = tuple[str, str]
-"""CSI driver and handle of a volume."""
+Attachment = tuple[str, str]  # CSI driver and handle of a volume
 
 PROVISIONERS: Mapping[str, str] = MappingProxyType(
     {

@@ -35,8 +35,7 @@ from steersman.workloads.topology import Hierarchy, label_nodes
 RESET_OPTIONS = ("seed", "nodes")
 NAME = "Deployments"
 
-Shape = tuple[str, str, int]
-"""CPU, memory and pods of a node, such as `("64", "256Gi", 110)`."""
+Shape = tuple[str, str, int]  # CPU, memory and pods of a node, such as `("64", "256Gi", 110)`
 
 MIXED_SHAPES: tuple[Shape, ...] = tuple((str(cores), f"{4 * cores}Gi", 110) for cores in (16, 32, 64, 96))
 """Nodes of four sizes, each with 4 GiB of memory a core, as general-purpose machines of clouds have."""

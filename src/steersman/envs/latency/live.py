@@ -33,11 +33,9 @@ from steersman.workloads.generators.latency_settings import (
 )
 from steersman.workloads.topology import ZONE
 
-USERS_ZONE = 0
-"""Zone of the users of all pods with limits: there is one latency for each node, as in Matranga's thesis."""
+USERS_ZONE = 0  # zone of the users of all pods with limits: there is one latency for each node, as in Matranga's thesis
 FIRST_PODS = 256
-MOST_REQUESTED = 1 << 55
-"""Larger amounts (a node without a limit) count as this much, so that sums cannot overflow."""
+MOST_REQUESTED = 1 << 55  # larger amounts (a node without a limit) count as this much, so that sums cannot overflow
 MILLI = 1000.0
 
 NODE_FIELDS = (

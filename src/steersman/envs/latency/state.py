@@ -27,8 +27,7 @@ USE_CPU, USE_CONNECTIONS, USE_NETWORK, USE_MEMORY, USE_FILESYSTEM = range(5)
 USES = 5
 # Columns of `SimulatorState.counter` and, after the time, of `SimulatorState.ring`.
 CPU_SECONDS, NETWORK_BYTES, REQUEST_SECONDS, COUNTERS = range(4)
-RING = 21
-"""Samples kept of a counter: 5 minutes at 15 seconds."""
+RING = 21  # samples kept of a counter: 5 minutes at 15 seconds
 # Columns of `SimulatorState.clock`.
 NOW, NEXT_LOAD = range(2)
 # Columns of `SimulatorState.cursor`.

@@ -106,15 +106,11 @@ def _maximal(sizes: Iterable[int], limit: int) -> Ints | None:
 
 Floats = npt.NDArray[np.float64]
 
-MAX_PATTERN_COLUMNS = 40_000
-"""Most patterns by types of nodes: HiGHS solves so many in a second."""
+MAX_PATTERN_COLUMNS = 40_000  # most patterns by types of nodes: HiGHS solves so many in a second
 SHARES_OF_A_NODE = (2, 3, 4)
-ROUNDING = 1e-9
-"""Share of all GPU: more than rounding of a sum of floats, less than two decimals show."""
-VERTICAL = 1e-9
-"""Part of the normal of an edge of a hull that rounding leaves upwards where the edge is vertical."""
-PATIENCE_SECONDS = 60.0
-"""Time limit of an LP; the LPs of the published workloads take 1 to 2 seconds."""
+ROUNDING = 1e-9  # share of all GPU: more than rounding of a sum of floats, less than two decimals show
+VERTICAL = 1e-9  # part of the normal of an edge of a hull that rounding leaves upwards where the edge is vertical
+PATIENCE_SECONDS = 60.0  # time limit of an LP; the LPs of the published workloads take 1 to 2 seconds
 OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
 
 

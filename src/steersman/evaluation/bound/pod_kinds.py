@@ -18,8 +18,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 MAX_KINDS = 500
-MAX_PAIRS = 12_000
-"""Most kinds by types; with more, similar ones are pooled. HiGHS solves such an LP in seconds."""
+MAX_PAIRS = 12_000  # most kinds by types; with more, similar ones are pooled. HiGHS solves such an LP in seconds.
 
 
 @dataclass(frozen=True, slots=True)

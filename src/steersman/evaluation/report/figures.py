@@ -227,8 +227,7 @@ FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")
 _PREFIX = "openb_pod_list_"
 _NUMBERED = re.compile(rf"(?:{_PREFIX})?([a-z]+?)\d*")
 
-WINDOW = 30
-"""Decisions over which the share of kept limits is taken, as in Matranga's thesis."""
+WINDOW = 30  # decisions over which the share of kept limits is taken, as in Matranga's thesis
 MOMENTS = 200  # of a heat map over time, at most
 MOST_NODES = 60  # with bars or rows of their own
 

@@ -243,8 +243,7 @@ def _mirrored(interval: Interval) -> Interval:
     return Interval(-interval.high, -interval.low)
 
 
-Case = tuple[Callable[[Outcome], object], str]
-"""When a sentence is said, and the sentence."""
+Case = tuple[Callable[[Outcome], object], str]  # when a sentence is said, and the sentence
 
 ALONE: tuple[Case, ...] = (
     (

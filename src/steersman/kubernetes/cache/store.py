@@ -20,8 +20,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.gpu_mixing import GpuPods
 from steersman.kubernetes.selectors import as_written
 
-CLASSES_KEPT = 2_000
-"""Number of pod classes, label sets and selectors beyond which unused ones are forgotten."""
+CLASSES_KEPT = 2_000  # number of pod classes, label sets and selectors beyond which unused ones are forgotten
 NUMBERS_OF_WAITING, ALL_NUMBERS_OF_WAITING = 256, 2_048
 """Classes, rules and label sets of pending pods that stay in the state, of one namespace and of all. Further pods
 without a node have numbers during an attempt alone, or pods that fit nowhere would make all decisions slower."""

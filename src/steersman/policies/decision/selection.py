@@ -45,5 +45,4 @@ class SelectionRules:
         return TIE_RULES.get(self.node, "the order of the nodes: the first of equal scores wins")
 
 
-BY_SCORER = SelectionRules()
-"""A scorer in Python chooses the node, the best-fit rule its devices."""
+BY_SCORER = SelectionRules()  # a scorer in Python chooses the node, the best-fit rule its devices

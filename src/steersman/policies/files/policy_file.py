@@ -36,17 +36,13 @@ from steersman.version import __version__
 from steersman.workloads.workload import Workload
 
 SCHEMA = 1
-RULE = "rule"
-"""The network in the card of a rule, which has no trained weights."""
+RULE = "rule"  # the network in the card of a rule, which has no trained weights
 FITTED_BY = "evolution"
 """The algorithm in the card of a policy that is, or of a portfolio that will be, fitted to a cluster."""
 SUFFIX = ".safetensors"
-LINEAR = "weights"
-"""The tensor of weights that are linear in a node's features, by kind of pod."""
-RULE_WEIGHTS = "rules"
-"""The tensor of weights of heuristics' scores, by kind of pod."""
-MAX_BYTES = 64 << 20
-"""Largest size of a policy file; the plugin has the same limit."""
+LINEAR = "weights"  # the tensor of weights that are linear in a node's features, by kind of pod
+RULE_WEIGHTS = "rules"  # the tensor of weights of heuristics' scores, by kind of pod
+MAX_BYTES = 64 << 20  # largest size of a policy file; the plugin has the same limit
 WEIGHT_TYPES = ("F32", "F64")
 MAX_WEIGHT = 1e12
 """Largest absolute value of a weight: beyond it scores would leave the range of numbers, and none would be the best."""

@@ -25,26 +25,21 @@ from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arra
 from steersman.policies.observations.encoding import encode_pods
 from steersman.workloads.profile import ProfileArrays, profile_arrays
 
-GPU_VIEW = "gpu"
-"""Name of the weights' view (`steersman.policies.features`)."""
+GPU_VIEW = "gpu"  # name of the weights' view (`steersman.policies.features`)
 
-RULE_COUNT = 8
-"""Rows of `rules`, one for each id in `local_scores`; that of FGD is unused, its weight is in `weights`."""
+RULE_COUNT = 8  # rows of `rules`, one for each id in `local_scores`; that of FGD is unused, its weight is in `weights`
 
-WEIGHTS = 2 * FEATURES + 1
-"""Number of weights per pod kind: of the state after, of its change, of FGD's score."""
+WEIGHTS = 2 * FEATURES + 1  # number of weights per pod kind: of the state after, of its change, of FGD's score
 
 STATE_CACHE_SIZE = 1 << 16
 FEATURE_CACHE_SIZE = 1 << 16
-CACHE_LINE = 8
-"""Float64 values per cache line of the processor; each cached state is aligned to one."""
+CACHE_LINE = 8  # Float64 values per cache line of the processor; each cached state is aligned to one
 
 # Columns of `LearnedArrays.states`; the values follow. `LearnedArrays.before` has no key.
 KEY, FRAGMENTED, VALUE = range(3)
 
 Array = npt.NDArray[np.float64]
-Layer = tuple[Array, Array]
-"""Weights [H, I] and biases [H] of a layer."""
+Layer = tuple[Array, Array]  # weights [H, I] and biases [H] of a layer
 
 
 class LearnedArrays(NamedTuple):

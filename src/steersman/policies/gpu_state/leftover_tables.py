@@ -15,23 +15,17 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.policies.gpu_state.leftovers import LeftoverArrays
 from steersman.workloads.profile import ProfileArrays
 
-PLANNED, LEAST_WASTE, UNUSABLE, SQUARE = range(4)
-"""Columns of `LeftoverTables.by_left`."""
+PLANNED, LEAST_WASTE, UNUSABLE, SQUARE = range(4)  # columns of `LeftoverTables.by_left`
 
-STEP_CPU, STEP_DEVICES, STEP_MILLI = range(3)
-"""Columns of `LeftoverTables.steps`."""
+STEP_CPU, STEP_DEVICES, STEP_MILLI = range(3)  # columns of `LeftoverTables.steps`
 
-SMALLEST, LEAST_CPU = range(2)
-"""Columns of `LeftoverTables.least`."""
+SMALLEST, LEAST_CPU = range(2)  # columns of `LeftoverTables.least`
 
-CPU_PER_GPU, CPU_PER_MEMORY, UNIT = range(3)
-"""Columns of `LeftoverTables.ratios`."""
+CPU_PER_GPU, CPU_PER_MEMORY, UNIT = range(3)  # columns of `LeftoverTables.ratios`
 
-CPU_UNIT = 12_000.0
-"""Unit of CPU, in milli-CPU, if no typical pod requests a GPU."""
+CPU_UNIT = 12_000.0  # unit of CPU, in milli-CPU, if no typical pod requests a GPU
 
-NEVER = 1 << 60
-"""CPU request of a pod on a GPU model that it does not accept: more than any node has."""
+NEVER = 1 << 60  # CPU request of a pod on a GPU model that it does not accept: more than any node has
 
 Array = npt.NDArray[np.float64]
 

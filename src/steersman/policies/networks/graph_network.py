@@ -26,12 +26,10 @@ from steersman.policies.networks.layers import (
     present,
 )
 
-RELATIONS = 6
-"""Kinds of edges: pod to node and back, rack to node and back, server to node and back."""
+RELATIONS = 6  # kinds of edges: pod to node and back, rack to node and back, server to node and back
 
 MAX_HEADS = 4
-SLOPE = np.float32(0.2)
-"""Negative slope of the leaky ReLU of attention."""
+SLOPE = np.float32(0.2)  # negative slope of the leaky ReLU of attention
 
 Integers = npt.NDArray[np.int64]
 

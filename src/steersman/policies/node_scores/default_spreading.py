@@ -13,8 +13,7 @@ from steersman.cluster.model import Pod, PodClass, PodSelector, Requirement, Top
 from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-CLASSES_KEPT = 10_000
-"""Classes that a reader remembers, since pods of a live cluster come and go."""
+CLASSES_KEPT = 10_000  # classes that a reader remembers, since pods of a live cluster come and go
 
 
 class DefaultSelectors:

@@ -39,8 +39,7 @@ from steersman.policies.node_scores.plugin_scores import (
 from steersman.policies.node_scores.scored_resources import ScoredResources, scored_resources
 from steersman.workloads.workload import SpreadSelectors
 
-IGNORED = -UNBOUNDED
-"""Raw spread score of a node that lacks a topology key of the pod's spread constraints."""
+IGNORED = -UNBOUNDED  # raw spread score of a node that lacks a topology key of the pod's spread constraints
 
 # Columns of `KubeArrays.constraints` after those of the static plugins.
 INCLUDED_ROW, FIRST, LAST = range(STATIC, STATIC + 3)
@@ -52,13 +51,11 @@ TOTAL, HAS_CANDIDATE = range(2)
 MIN_NODES = 100
 """kube-scheduler's minFeasibleNodesToFind: smaller clusters are searched completely, others for at least so many."""
 FIND_FIRST = -1
-MIN_PERCENTAGE = 5
-"""kube-scheduler's minFeasibleNodesPercentageToFind."""
+MIN_PERCENTAGE = 5  # kube-scheduler's minFeasibleNodesPercentageToFind
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-HOSTNAME_SKEW, ZONE_SKEW = 3, 5
-"""Max skews of the system's default spread constraints, which are soft (ScheduleAnyway)."""
+HOSTNAME_SKEW, ZONE_SKEW = 3, 5  # max skews of the system's default spread constraints, which are soft (ScheduleAnyway)
 
 # (deprecated label, which takes precedence if present; current label)
 _REGION_LABELS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")

@@ -25,16 +25,14 @@ PLUGINS = (
     "NodeResourcesFit",
     "NodeResourcesBalancedAllocation",
 )
-WEIGHTS = (3, 2, 1, 2, 2, 1, 1)
-"""kube-scheduler's default weights of `PLUGINS`."""
+WEIGHTS = (3, 2, 1, 2, 2, 1, 1)  # kube-scheduler's default weights of `PLUGINS`
 
 NO_RULES = ProfileRules()
 STORAGE = "VolumeBinding"
 """A further plugin that scores: what a pod's claims leave free, on live clusters alone (`kubernetes.volumes`)."""
 MOST_FREE = ((0, 100), (100, 0))
 """kube-scheduler's default shape of VolumeBinding: the less of the storage is taken, the better."""
-LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY = range(3)
-"""Scoring strategies of NodeResourcesFit."""
+LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY = range(3)  # scoring strategies of NodeResourcesFit
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 
 
@@ -137,5 +135,4 @@ def is_ignored(resource: str, ignored: Collection[str]) -> bool:
     return bool(is_extended and (resource in ignored or f"{group}/" in ignored))
 
 
-DEFAULT_PROFILE = KubeProfile()
-"""The profile of a kube-scheduler without a configuration."""
+DEFAULT_PROFILE = KubeProfile()  # the profile of a kube-scheduler without a configuration

@@ -37,12 +37,9 @@ from steersman.workloads.profile import node_shapes, shapes_digest
 from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 
-FIRST_HELD_OUT = 2_100_000_000
-"""First seed of the draws of the comparison; no search and no choice uses them."""
-HELD_OUT = (8, 48)
-"""The least and the most draws of the comparison."""
-ARRIVALS = 500_000
-"""Simulated arrivals of the comparison, unless that is less than the least number of draws."""
+FIRST_HELD_OUT = 2_100_000_000  # first seed of the draws of the comparison; no search and no choice uses them
+HELD_OUT = (8, 48)  # the least and the most draws of the comparison
+ARRIVALS = 500_000  # simulated arrivals of the comparison, unless that is less than the least number of draws
 BASELINES = (DEFAULT_RULE, KUBE_DEFAULT)
 
 

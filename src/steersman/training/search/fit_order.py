@@ -32,10 +32,8 @@ from steersman.workloads.workload import Workload
 Floats = npt.NDArray[np.float64]
 
 WAITS = ("mean wait", "by GPUs", "p99, several GPUs", "longest")
-WEIGHTS = (0.3, 0.3, 0.25, 0.15)
-"""Of the logarithms of the four waits in the cost."""
-DEFAULT = "wfp3:easy"
-"""The order that is recommended unless another is clearly better."""
+WEIGHTS = (0.3, 0.3, 0.25, 0.15)  # of the logarithms of the four waits in the cost
+DEFAULT = "wfp3:easy"  # the order that is recommended unless another is clearly better
 RULES = (
     *("age", "smallest", "shortest", "wfp3", "easy"),
     *(DEFAULT, "shortest:easy", "area:easy", "unicef:easy"),
@@ -46,17 +44,13 @@ REFERENCES = {ANYBODY: "age", EASY: "easy"}
 START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}
 """The order of WFP3, -(w / r)^3 n, is that of 3 log(r) - 3 log(w) - log(n)."""
 FITTED = "fitted"
-TRAINED_PART = 0.6
-"""Share of the history, by arrivals, that the search draws from."""
+TRAINED_PART = 0.6  # share of the history, by arrivals, that the search draws from
 LOADS, MOST_LOAD = (0.8, 1.1), 100.0
-MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100
-"""Arrivals of a window."""
-WINDOWS = 8
-"""Windows of the later part, unless they would have too many or too few arrivals."""
+MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100  # arrivals of a window
+WINDOWS = 8  # windows of the later part, unless they would have too many or too few arrivals
 AGEING = 7 * 24 * 3600.0
 """Ageing of a learned order in seconds, as written to its file. Training has no ageing, so that long waits cost."""
-HARDLY = 0.01
-"""Share of waiting pods below which a history says nothing of what an order would change in it."""
+HARDLY = 0.01  # share of waiting pods below which a history says nothing of what an order would change in it
 FIRST_HELD_BACK = 2_100_000_000
 GENERATIONS = 40
 SEARCH = OrderSearchConfig(population=14, episodes=12, validate_every=4, validation=24, step=0.1, delay=False)
@@ -241,8 +235,7 @@ class OrderFit:
         return sorted(self.waits, key=lambda name: _cost(self.waits[name]).mean())
 
 
-OnGeneration = Callable[[float], None]
-"""Called after each generation with the share of all that are done."""
+OnGeneration = Callable[[float], None]  # called after each generation with the share of all that are done
 
 
 def fit_order(

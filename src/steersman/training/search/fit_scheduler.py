@@ -34,8 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 VALIDATION_SEED = 1_900_000_000
 """First seed of the draws of the validation; those of searches and of evaluations are others."""
-VALIDATION = (16, 64)
-"""Least and most draws of the validation."""
+VALIDATION = (16, 64)  # least and most draws of the validation
 ARRIVALS = 200_000
 """Simulated arrivals of the validation under each policy, unless that is less than the least number of draws."""
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import optuna
 
 STUDY, STORE = "steersman", "study.db"
-STARTUP_TRIALS = 4
-"""Trials that are drawn at random and not pruned."""
+STARTUP_TRIALS = 4  # trials that are drawn at random and not pruned
 PROXY_SECONDS = 10.0
 KNOWN = "journal:///FILE, sqlite:///FILE, postgresql://HOST/NAME or grpc://HOST:PORT"
 LONGEST_LINE = 1 << 20

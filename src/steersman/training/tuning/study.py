@@ -36,19 +36,15 @@ if TYPE_CHECKING:
     import optuna
 
 BEST, PLOTS = "best.json", "tuning.html"
-ALGORITHM, COMMON, ERROR = "algorithm", "common options", "error"
-"""Attributes of a study, and of a trial that failed."""
+ALGORITHM, COMMON, ERROR = "algorithm", "common options", "error"  # attributes of a study, and of a trial that failed
 TRIAL = "trial-{:03d}"
 DEFAULT_TRIALS = 20
-TRIAL_SHARE = 0.4
-"""Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
-SHORTEST_TRIAL = 0.01
-"""Minutes: the last trial may begin just before the time is up."""
+TRIAL_SHARE = 0.4  # iterations of a trial, and between two of its validations, as a share of the defaults of training
+SHORTEST_TRIAL = 0.01  # minutes: the last trial may begin just before the time is up
 
 SPAWN = multiprocessing.get_context("spawn")
 
-OnTrial = Callable[[int, float], None]
-"""Called with the number of finished trials, and the best value so far."""
+OnTrial = Callable[[int, float], None]  # called with the number of finished trials, and the best value so far
 
 
 @dataclass(frozen=True, slots=True)

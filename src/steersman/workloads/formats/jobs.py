@@ -36,10 +36,8 @@ from steersman.workloads.workload import Workload
 # `submit,duration` are needed; `name,cpu,memory,gpus,gpu_model,owner,namespace,priority,nodes,estimate` may be there.
 
 REPEATED = ("cpu", "memory", "gpus", "gpu_model", "owner", "namespace", "priority", "nodes")
-COLUMNS = ("name", *tables.PLAIN, *REPEATED, "estimate")
-"""Columns that are read; others are ignored."""
-MAX_NODES = 100_000
-"""Most pods of a job."""
+COLUMNS = ("name", *tables.PLAIN, *REPEATED, "estimate")  # columns that are read; others are ignored
+MAX_NODES = 100_000  # most pods of a job
 MAX_PRIORITY = (1 << 31) - 1
 _PLAIN = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)

@@ -20,11 +20,9 @@ from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES
 from steersman.workloads.files import read_bytes
 
-PLAIN = ("submit", "duration")
-"""Columns that a table of jobs must have."""
+PLAIN = ("submit", "duration")  # columns that a table of jobs must have
 PLAIN_TABLE = "a table of jobs written by hand"
-HEAD_BYTES = 1 << 16
-"""Bytes of a file by which its format is recognised."""
+HEAD_BYTES = 1 << 16  # bytes of a file by which its format is recognised
 GZIP = b"\x1f\x8b"
 NOTHING = frozenset(("", "none", "nan", "null", "unknown", "n/a"))
 """What a cell that states nothing holds, in lower case."""

@@ -50,10 +50,8 @@ def pods_of_job(job: Pod, amount: int, largest: int, class_of: Callable[[int], P
 
 
 MAX_CORES, MAX_PODS = MAX_CPU_MILLI // 1000, 100_000
-MAX_LABEL = 63
-"""Longest name of a namespace."""
-NEVER_RAN = "never ran"
-"""Why jobs are left out."""
+MAX_LABEL = 63  # longest name of a namespace
+NEVER_RAN = "never ran"  # why jobs are left out
 NO_CONSTRAINTS = Constraints()
 
 

@@ -65,15 +65,13 @@ def funny_name(taken: set[str], rng: np.random.Generator) -> str:
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
 TITLE = "a list of Deployments"
 ADD, DELETE = "add", "delete"
-ACTIONS = {"add": ADD, "create": ADD, "delete": DELETE, "remove": DELETE}
-"""Actions of a row; AAML's files say `add`."""
+ACTIONS = {"add": ADD, "create": ADD, "delete": DELETE, "remove": DELETE}  # actions of a row; AAML's files say `add`
 
 CONTROL_PLANE = "control-plane"
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 
 MAX_NODES = 1_000_000
-MAX_PODS = 10_000_000
-"""More than memory holds; a larger number is a typing error."""
+MAX_PODS = 10_000_000  # more than memory holds; a larger number is a typing error
 
 INTERVAL_SECONDS = 10.0
 WAIT_SECONDS = 60.0

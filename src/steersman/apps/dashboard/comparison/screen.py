@@ -20,8 +20,7 @@ from steersman.evaluation.summary import SummaryRow
 
 CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmented_percent": "GPU fragmented, % of all GPUs"}
 """Quantities over arrivals that `results.csv` has."""
-KEPT_FOLDERS = 8
-"""Folders whose files are kept in memory."""
+KEPT_FOLDERS = 8  # folders whose files are kept in memory
 
 
 class FolderEntry(msgspec.Struct, kw_only=True):

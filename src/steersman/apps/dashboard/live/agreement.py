@@ -22,12 +22,9 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
 
-COMPARED_RULES = ("kube-default", "fgd", "best-fit", "most-even")
-"""Rules that bindings are compared with."""
-DECISIONS = 30
-"""Decisions over which agreement is measured."""
-SHARE, SAVED_SECONDS = 0.02, 0.5
-"""Share of the event loop's time for comparisons; seconds saved up at most."""
+COMPARED_RULES = ("kube-default", "fgd", "best-fit", "most-even")  # rules that bindings are compared with
+DECISIONS = 30  # decisions over which agreement is measured
+SHARE, SAVED_SECONDS = 0.02, 0.5  # share of the event loop's time for comparisons; seconds saved up at most
 
 log = structlog.get_logger("agreement")
 

@@ -25,12 +25,9 @@ from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.workloads.recorded import live_account
 from steersman.workloads.warnings import gpu_warnings
 
-BINDINGS_KEPT = 2000
-"""Bindings that latency by node is of."""
-MOST_GROUPS = 12
-"""Different reasons of waiting pods that are shown."""
-MOST_BARS = 20
-"""Nodes with bars of latency."""
+BINDINGS_KEPT = 2000  # bindings that latency by node is of
+MOST_GROUPS = 12  # different reasons of waiting pods that are shown
+MOST_BARS = 20  # nodes with bars of latency
 
 
 @dataclass(frozen=True, slots=True)

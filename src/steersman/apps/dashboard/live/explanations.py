@@ -22,8 +22,7 @@ from steersman.simulation.prediction.prediction import QueuePrediction, predict_
 from steersman.simulation.run import Simulator, decider_on
 from steersman.workloads.workload import RunningPods, Workload
 
-EXPLAINED = (*COMPARED_RULES, PACKAGED_POLICY)
-"""Policies that explain."""
+EXPLAINED = (*COMPARED_RULES, PACKAGED_POLICY)  # policies that explain
 ORDERS = (
     *("age", "wfp3:easy", "shortest", "smallest", "fcfs", "easy"),
     *("wfp3", "area", "largest", "unicef", "f1", "fair"),

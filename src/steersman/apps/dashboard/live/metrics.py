@@ -21,12 +21,9 @@ from steersman.core.redaction import redact, redact_url
 
 SECONDS = 5.0
 TIMEOUT_SECONDS = 4.0
-LARGEST_BODY = 4 << 20
-"""Bytes of an answer that is read."""
-LONGEST_LINE = 1000
-"""Characters of a sample that is shown."""
-MOST_ROWS = 40
-"""Rows of a source; labels are its own, and there may be many."""
+LARGEST_BODY = 4 << 20  # bytes of an answer that is read
+LONGEST_LINE = 1000  # characters of a sample that is shown
+MOST_ROWS = 40  # rows of a source; labels are its own, and there may be many
 
 Kind = Literal["gauge", "age", "timestamp", "rate", "share", "duration", "state", "name"]
 
@@ -75,8 +72,7 @@ SHOWN = (
 )
 
 Labels = tuple[tuple[str, str], ...]
-Samples = dict[str, dict[Labels, float]]
-"""Value by name of the sample, then by its labels."""
+Samples = dict[str, dict[Labels, float]]  # value by name of the sample, then by its labels
 
 
 def read_samples(text: str) -> Samples:

@@ -40,13 +40,11 @@ HEARTBEAT_SECONDS = 10.0
 SLOW_SECONDS = 30.0
 """Time after which a browser that does not read is disconnected; it may come back, and gets a snapshot."""
 MOST_CLIENTS = 32
-TICK_SECONDS = 0.5
-"""Time between two messages to browsers."""
+TICK_SECONDS = 0.5  # time between two messages to browsers
 PROFILE_SECONDS = 30.0
 PODS_LISTED = 500
 MATCHES = 20
-SINGLE_LINES = 20
-"""Nodes up to which each has a line of its own."""
+SINGLE_LINES = 20  # nodes up to which each has a line of its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,8 @@ from steersman.cluster.objects.api.pods import PodCondition
 from steersman.cluster.objects.fields import unix_seconds
 from steersman.kubernetes.watch import EventType
 
-LONGEST_MESSAGE = 500
-"""Characters of a scheduler's reason that are kept."""
-RESOLUTION_SECONDS = 1.0
-"""Of times in objects."""
+LONGEST_MESSAGE = 500  # characters of a scheduler's reason that are kept
+RESOLUTION_SECONDS = 1.0  # of times in objects
 
 
 NOT_TRIED = "not tried yet"

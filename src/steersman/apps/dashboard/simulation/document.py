@@ -18,10 +18,8 @@ from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.warnings import gpu_warnings
 from steersman.workloads.workload import Workload
 
-OUTCOMES = ("bound", "failed", "waiting", "finished")
-"""Outcomes of events; the document holds their positions."""
-NOWHERE = -1
-"""Node of an event without one."""
+OUTCOMES = ("bound", "failed", "waiting", "finished")  # outcomes of events; the document holds their positions
+NOWHERE = -1  # node of an event without one
 
 RecordedProtocol = Protocol | Literal["recorded"]
 """How pods of a replay arrived; those of a recording did on a live cluster."""

@@ -27,8 +27,7 @@ from steersman.workloads.profile import TypicalPod
 from steersman.workloads.workload import Workload
 
 DEVICES = re.compile(r"[0-9]{1,2}(-[0-9]{1,2})*")
-NOW = "now"
-"""Where runs are that were not read from a folder."""
+NOW = "now"  # where runs are that were not read from a folder
 POLICY = "as recorded"
 
 

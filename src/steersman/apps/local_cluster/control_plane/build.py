@@ -24,14 +24,12 @@ from pathlib import Path
 from steersman.apps.local_cluster.record import locked
 from steersman.core.errors import SteersmanError, UsageError
 
-KEPT_BUILDS = 2
-"""Builds that are kept of a module, and of each minor of Kubernetes; one of a control plane has 260 MB."""
+KEPT_BUILDS = 2  # builds that are kept of a module, and of each minor of Kubernetes; one of a control plane has 260 MB
 NEWEST = "go.mod"
 SAID_LINES = 3
 DOWNLOADING = "go: downloading "
 SAID_EVERY_SECONDS = 10.0
-Report = Callable[[int, int], None]
-"""Called with the number of compiled packages and of all."""
+Report = Callable[[int, int], None]  # called with the number of compiled packages and of all
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-scheduler-explain", "kubectl")
 """Links to the one binary that contains all of them."""
 WITHOUT_GO = (

@@ -21,11 +21,9 @@ from pathlib import Path
 from steersman.core.errors import SteersmanError
 
 FILE = "stages.yaml"
-KWOK = "kwok"
-"""KWOK's work folder in the folder of a cluster."""
+KWOK = "kwok"  # KWOK's work folder in the folder of a cluster
 KWOKCTL = "kwokctl.pid"
-TELEMETRY = "telemetry"
-"""Folder of the processes of telemetry in the folder of a cluster."""
+TELEMETRY = "telemetry"  # folder of the processes of telemetry in the folder of a cluster
 SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 STOP_SECONDS = 10.0
 START_SECONDS = 90

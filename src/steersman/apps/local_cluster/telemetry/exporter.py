@@ -41,8 +41,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.workloads.generators.latency_settings import LatencySettings
 
-USERS = "users"
-"""Name of the only users, in the label `user` of latencies."""
+USERS = "users"  # name of the only users, in the label `user` of latencies
 PREFIX = "steersman_simulated_"
 TRUTH_GAUGES = {
     "empty_nodes": "Nodes without pods.",
@@ -62,8 +61,7 @@ TRUTH_COUNTERS = {
 }
 """Metrics of the true state, by field of `Truth`."""
 PODS_PATH = "/api/v1/pods"
-HASH_LABEL = "pod-template-hash"
-"""Label of a Deployment's pods; the name of their ReplicaSet ends in its value."""
+HASH_LABEL = "pod-template-hash"  # label of a Deployment's pods; the name of their ReplicaSet ends in its value
 
 log = structlog.get_logger("exporter")
 

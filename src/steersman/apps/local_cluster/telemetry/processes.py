@@ -34,14 +34,11 @@ from steersman.workloads.generators.latency_settings import (
 PROGRAM = "prometheus"
 EXPORTER = "steersman.apps.local_cluster.telemetry.exporter"
 FOLDER = servers.TELEMETRY
-FILE = "telemetry.yaml"
-"""In the folder of the cluster: what `--telemetry` takes."""
+FILE = "telemetry.yaml"  # in the folder of the cluster: what `--telemetry` takes
 PROCESSES = ("prometheus", "exporters")
-START_SECONDS = 120.0
-"""The exporters compile their model once for this machine."""
+START_SECONDS = 120.0  # the exporters compile their model once for this machine
 POLL_SECONDS = 0.1
-STALE_SCRAPES, RATE_SCRAPES = 8, 20
-"""As by default: 2 and 5 minutes with a scrape every 15 seconds."""
+STALE_SCRAPES, RATE_SCRAPES = 8, 20  # as by default: 2 and 5 minutes with a scrape every 15 seconds
 LONGEST_REFRESH = 5.0
 NETWORK = "network_received_bytes_per_second"
 SCRAPE_INTERVALS = (1.0, 300.0)

@@ -30,24 +30,17 @@ from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import SteersmanError
 from steersman.policies.decision.decider import Decider
 
-HIGHEST = 10
-"""The best score that a scheduler extender may give."""
-NEUTRAL = 50
-"""The score of every node where the policy does not score."""
+HIGHEST = 10  # the best score that a scheduler extender may give
+NEUTRAL = 50  # the score of every node where the policy does not score
 Floats = npt.NDArray[np.float64]
-SETS_KEPT = 64
-"""Lists of nodes that can be named by their version."""
-LARGEST_SET = 4 << 20
-"""Characters of a list, with `NAME_OVERHEAD` for each name; longer ones are not stored."""
-SETS_CHARACTERS = 32 << 20
-"""Characters of all stored lists, with `NAME_OVERHEAD` for each name."""
+SETS_KEPT = 64  # lists of nodes that can be named by their version
+LARGEST_SET = 4 << 20  # characters of a list, with `NAME_OVERHEAD` for each name; longer ones are not stored
+SETS_CHARACTERS = 32 << 20  # characters of all stored lists, with `NAME_OVERHEAD` for each name
 NAME_OVERHEAD = 64
 PODS_KEPT, LARGEST_POD, PODS_BYTES = 1024, 16 << 10, 4 << 20
 """Pods that are cached, so that their replicas need not be decoded; bytes of one, and of all."""
-LARGEST_OBJECT = 2 << 20
-"""Bytes of a Pod or Node; the API server stores none of more than 1.5 MiB."""
-PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
-"""Names that need no further validation."""
+LARGEST_OBJECT = 2 << 20  # bytes of a Pod or Node; the API server stores none of more than 1.5 MiB
+PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")  # names that need no further validation
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,7 @@ takes some milliseconds on thousands of nodes."""
 SELECTING_SHARE = 0.002
 """Share for those that also select other pods: counting them reads every pod of the cluster without a pause."""
 SAVED_SECONDS = 0.25
-MOST_REQUIREMENTS = 256
-"""Maximum requirements of a class that no pod of the cluster has; each is checked on every node."""
+MOST_REQUIREMENTS = 256  # maximum requirements of a class that no pod of the cluster has; each is checked on every node
 
 
 class TimeBudget:

@@ -22,8 +22,7 @@ from steersman.simulation.prediction.prediction import QueuePrediction, predict_
 from steersman.workloads.workload import RunningPods, Workload
 
 NICENESS = 19
-LIMIT_SECONDS = 600.0
-"""A prediction that takes longer is ended."""
+LIMIT_SECONDS = 600.0  # a prediction that takes longer is ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,10 +107,8 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: gpu_shares.Gp
         )
 
 
-MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of a mirror pod: a static pod that its kubelet runs."""
-MADE = (*CONTROLLERS, "Pod", "CronJob")
-"""Kinds of objects that custom resources make."""
+MIRROR = "kubernetes.io/config.mirror"  # annotation of a mirror pod: a static pod that its kubelet runs
+MADE = (*CONTROLLERS, "Pod", "CronJob")  # kinds of objects that custom resources make
 REVISION = "deployment.kubernetes.io/revision"
 
 
