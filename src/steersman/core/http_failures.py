@@ -15,7 +15,6 @@ def reason_of(error: BaseException, *, seconds: float | None = None, authority: 
     """Return the reason of a failure.
 
     Args:
-        error: what aiohttp raised.
         seconds: the time that an answer may take, if it is limited.
         authority: the option that names a private certificate authority, for a hint.
     """

@@ -69,7 +69,6 @@ def register(name: str, implementation: object) -> None:
     """Register a user's policy for this process, as an entry point registers it for every process.
 
     Args:
-        name: its name.
         implementation: a class or an object with the methods of `PolicyProtocol`.
 
     Raises:

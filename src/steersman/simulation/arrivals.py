@@ -234,8 +234,6 @@ def with_controllers(plan: Schedule, workload: Workload, count: int) -> Schedule
     """Return a schedule in which controllers make no more pods than they may have at a time.
 
     Args:
-        plan: the schedule.
-        workload: its workload.
         count: number of first arrivals that are the pods of controllers; others are merely like them.
     """
     numbers: dict[tuple[str, str], int] = {}

@@ -15,7 +15,6 @@ def prepare_chosen(path: Path, policy: Policy, workload: Workload) -> tuple[Card
     """Return a file's card and arrays for a workload, and the evidence for the member of a portfolio, else "".
 
     Args:
-        path: path of the file.
         policy: the policy of the file, with what limits the choice of its member.
         workload: nodes, and pods like the expected ones.
 

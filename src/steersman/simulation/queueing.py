@@ -192,8 +192,6 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
 
     Args:
         known: of the workload.
-        plan: the arrivals.
-        order: who goes next.
         shape: [A] from `shapes_of`.
         labels_id: [A] the pods' labels.
         seed: seed of the errors of estimates.

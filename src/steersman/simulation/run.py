@@ -308,11 +308,7 @@ class Simulator:
         Where no pod requests GPUs, or no node has any, `inflation` is taken for `arrivals`.
 
         Args:
-            policies: the candidates.
             protocol: of the draws.
-            ratio: see `arrivals.schedule`.
-            load: see `arrivals.schedule`.
-            mean_duration: see `arrivals.schedule`.
             fallback: index of the policy that is chosen unless another is clearly better; None: the baseline of the
                 limit, else `fgd`, else the first.
             limit: what any kind of pod may lose.

@@ -155,7 +155,6 @@ class ValidationEnvs:
         """Return [S] by name: the `return`, and metrics at the end of each episode (`FIGURES`).
 
         Args:
-            name: one of `names`.
             policy: a rule's name, or a function that chooses actions.
         """
         options: dict[str, Any] = {"workload": name} if isinstance(self.core, WorkloadCore) else {}

@@ -89,9 +89,7 @@ def make_plan(
 
     Args:
         source: workloads, or the options of an environment.
-        name: name of the policy.
         algorithm: see `agents.registry.find_algorithm`; only evolution can run whole simulations.
-        options: further options.
 
     Raises:
         UsageError: an option is invalid or contradicts another.
@@ -190,12 +188,8 @@ def train(
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
     Args:
-        plan: the plan of the run.
-        folder: of the run.
-        limits: when it ends.
         jobs: number of processes of evolution on workloads; environments are stepped in one.
         resume: resume the run in `folder`.
-        on_iteration: progress.
         command: that begins the run; its folder stores it.
 
     Raises:

@@ -144,10 +144,7 @@ class TrainingRun:
         """Train to the limits.
 
         Args:
-            learner: what learns.
             validate: returns the quality of the current policy, higher is better; None: the newest is kept.
-            save: writes the current policy.
-            on_iteration: progress.
 
         Raises:
             SteersmanError: another process trains in the folder, the run diverged, a file cannot be written, or

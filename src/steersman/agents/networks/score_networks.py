@@ -328,7 +328,6 @@ def export(network: ScoreNetwork | ValueNetwork, fold: bool = False) -> dict[str
     `norm.running_var`; both add 1e-5 to the variance.
 
     Args:
-        network: a score network or a critic.
         fold: multiply batch normalisation into the weights of its layer, as in evaluation mode; the result is a network
             without normalisation.
 

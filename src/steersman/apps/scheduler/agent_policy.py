@@ -205,9 +205,7 @@ def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry
     """Return the policy of an agent.
 
     Args:
-        settings: the agent.
         fallback: policy where it does not answer.
-        telemetry: the nodes' metrics.
     """
     return AgentPolicy(
         name=settings.name,

@@ -62,8 +62,6 @@ class DeviceBinder:
         """Create and allocate the claim of an assumed pod, note it in the pod's status, and return the claim's path.
 
         Args:
-            pod: the pod.
-            node: its node.
             resources: resources that the node offers by DRA, under their names in `DeviceOffers`.
 
         Raises:

@@ -515,7 +515,6 @@ class Scheduler(Listener):
         """Return why a pod fits nowhere.
 
         Args:
-            pod: the pod.
             refusals: what its volumes and GPU pods on nodes refuse.
             shared: whether pods with its numbers share the reason; not if they are taken back.
         """
@@ -557,9 +556,6 @@ class Scheduler(Listener):
         """Mark a pod unschedulable; compute and report the reason unless that was done recently.
 
         Args:
-            queued: the pod.
-            why: returns the reason.
-            began: when its attempt began.
             hopeful: whether a change of the cluster may help it.
             waits_for_room: whether it starts once enough other pods have ended; None: the state tells.
         """

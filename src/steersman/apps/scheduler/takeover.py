@@ -34,9 +34,7 @@ async def fence(client: Client, cache: ClusterCache, scheduler_name: str, leader
     Without the right to patch pods' status this is left out, and a warning says so.
 
     Args:
-        client: connection to the API server.
         cache: up to date as of after the lease was acquired; learns what the last leader has bound.
-        scheduler_name: `schedulerName` of the pods.
         leader: our identity in the lease.
         concurrency: maximum number of concurrent requests.
     """

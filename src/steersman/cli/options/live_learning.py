@@ -127,10 +127,8 @@ def live_plan_of(
     """Return the plan of learning, and check that its folder can be written.
 
     Args:
-        learning: the options.
         declared: options of exploration that were given.
         policy: value of --policy; a policy file is what the agent starts from.
-        scheduler: name of the scheduler.
         has_telemetry: whether nodes' metrics are known.
     """
     assert learning.learn is not None

@@ -200,8 +200,6 @@ class Decider:
 
         Args:
             query: the pod, which must fit on both.
-            slot: the preferred slot.
-            other: the other slot.
         """
         nodes = self.candidates(query)
         parts = self.policy.contributions(self.live.context(), query, nodes, slot, other)

@@ -305,7 +305,6 @@ def prepare_policy(path: Path, workload: Workload, member: Policy | None = None)
     """Return a policy file's card and arrays with the profile of a workload; a previous profile is replaced.
 
     Args:
-        path: path of the file.
         workload: its pods are typical.
         member: of a portfolio, whose weights or rule alone are prepared.
 

@@ -63,12 +63,7 @@ def open_network(
     """Return the network of a name from its arrays, which `agents.networks.score_networks.export` names.
 
     Args:
-        file: named in errors.
-        name: name of a registered network.
-        view: the view that it observes.
-        hidden: widths of its layers.
         normalisation: `none`, `layer` or `batch` (which is folded into the weights, except of a `gnn`).
-        arrays: its weights.
 
     Raises:
         InputError: there is no such network, or an array is missing, of another shape, or unknown.

@@ -118,10 +118,7 @@ def fit_scheduler(
 
     Args:
         workload: nodes, and pods like the expected ones.
-        options: options of the search.
-        today: the configuration that runs today.
         beside: further policies that are compared.
-        progress: called with generations done and all of them.
 
     Raises:
         UsageError: what runs today is no configuration of kube-scheduler.

@@ -97,8 +97,6 @@ def explain_placed(
 
     Args:
         policy: the policy; of a portfolio the member that does best on this cluster, empty, with such pods.
-        workload: the cluster.
-        pod: the pod.
         others: pods that run on the node that they name, or wait.
         typical: pods that give the workload profile; None: the workload's demand.
         telemetry: the nodes' metrics; None without telemetry.

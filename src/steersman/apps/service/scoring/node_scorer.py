@@ -107,7 +107,6 @@ class NodeSet:
         """Return the slots of the nodes, [K], -1 for unknown ones.
 
         Args:
-            state: the cluster.
             as_of: another object whenever a name may stand for another slot.
         """
         if self._as_of is not as_of:
@@ -327,7 +326,6 @@ class NodeScorer:
         """Rank nodes for a pod. The choice is the live scheduler's if that node is requested.
 
         Args:
-            query: the pod.
             nodes: requested nodes; None: all. Unknown nodes fit nothing.
         """
         decider = self.decider
