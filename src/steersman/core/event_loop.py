@@ -13,14 +13,11 @@ class Backoff:
     Args:
         initial: seconds of the first wait.
         most: seconds of the longest wait.
-
-    Attributes:
-        seconds: the next wait without jitter.
     """
 
     def __init__(self, initial: float, most: float) -> None:
         self._initial, self._most = initial, most
-        self.seconds = initial
+        self.seconds = initial  # the next wait without jitter
 
     def reset(self) -> None:
         self.seconds = self._initial

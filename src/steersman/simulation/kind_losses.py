@@ -44,15 +44,12 @@ class KindLosses:
     Args:
         percent: what any kind may lose, see `kind_losses`.
         protocol: of the runs.
-
-    Attributes:
-        baseline: by seed of a draw what kinds paid under the baseline.
     """
 
     def __init__(self, percent: float, protocol: Protocol) -> None:
         self._percent, self._protocol = percent, protocol
         self._sums: dict[int, dict[int, Floats]] = defaultdict(dict)
-        self.baseline: dict[int, Floats] = {}
+        self.baseline: dict[int, Floats] = {}  # by seed of a draw what kinds paid under the baseline
 
     def add(self, candidate: int, seed: int, sums: Floats) -> None:
         """Note what kinds paid under a candidate in a draw that the baseline has played."""

@@ -36,17 +36,12 @@ class RecordingSummary:
 
 
 class EventLog(Listener):
-    """Listener of a cache that logs what happens.
-
-    Attributes:
-        entries: logged events.
-        decisions: bindings, by this scheduler, of pods that were pending before.
-    """
+    """Listener of a cache that logs what happens."""
 
     def __init__(self, scheduler_name: str, on_decision: Callable[[int], None] = lambda _: None) -> None:
         self.scheduler_name, self._on_decision = scheduler_name, on_decision
-        self.entries: list[LoggedEvent] = []
-        self.decisions = 0
+        self.entries: list[LoggedEvent] = []  # logged events
+        self.decisions = 0  # bindings, by this scheduler, of pods that were pending before
         self.state: Callable[[], ClusterState] = lambda: ClusterState(())
         self._nodes: dict[int, Node] = {}
         self._waiting: set[str] = set()

@@ -38,17 +38,13 @@ log = structlog.get_logger("http")
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Checks of a server's probes.
+    """Checks of a server's probes."""
 
-    Attributes:
-        healthy: of `/healthz` and `/livez`; if one fails, the process should be restarted.
-        ready: additional ones of `/readyz`.
-        notes: reported with `?verbose` alone; they fail no probe, because a degraded server that still responds
-            correctly stays in its service's endpoints.
-    """
-
+    # Of `/healthz` and `/livez`; if one fails, the process should be restarted
     healthy: Checks = field(default_factory=dict)
-    ready: Checks = field(default_factory=dict)
+    ready: Checks = field(default_factory=dict)  # additional ones of `/readyz`
+    # Reported with `?verbose` alone; they fail no probe, because a degraded server that still responds correctly
+    # stays in its service's endpoints
     notes: Checks = field(default_factory=dict)
 
 

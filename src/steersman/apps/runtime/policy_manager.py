@@ -138,19 +138,14 @@ def generic_pods(nodes: Iterable[Node], count: int) -> list[PodClass]:
 
 
 class LiveProfile(PodWindow):
-    """Workload profile of a sliding window over pods.
-
-    Attributes:
-        pods: the typical pods in use.
-        leftovers: their leftover tables; None if no policy needs them or they are not computed yet.
-        made_at: time of the last build, in seconds of `time.time`.
-    """
+    """Workload profile of a sliding window over pods."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pods: tuple[TypicalPod, ...] = ()
+        self.pods: tuple[TypicalPod, ...] = ()  # the typical pods in use
+        # Their leftover tables; None if no policy needs them or they are not computed yet
         self.leftovers: LeftoverArrays | None = None
-        self.made_at = time.time()
+        self.made_at = time.time()  # time of the last build, in seconds of `time.time`
 
     async def make(self, *, leftovers: bool) -> bool:
         """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.

@@ -42,16 +42,12 @@ class AgentSettings:
 
 
 class PendingTransition:
-    """The agent's last question: its answer, and what came of it, which the agent is told with the next question.
-
-    Attributes:
-        answer: slot that the agent chose for the pod that is decided next; None: there is no answer.
-        has_ended: whether all pods of the scheduler have gone since the last decision.
-    """
+    """The agent's last question: its answer, and what came of it, which the agent is told with the next question."""
 
     def __init__(self) -> None:
+        # Slot that the agent chose for the pod that is decided next; None: there is no answer
         self.answer: int | None = None
-        self.has_ended = False
+        self.has_ended = False  # whether all pods of the scheduler have gone since the last decision
         self._waiting, self._time = 0, 0.0
         self._was_asked = self._is_open = False
         self._outcome = NO_OUTCOME

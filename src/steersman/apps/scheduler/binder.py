@@ -103,16 +103,12 @@ class Binder:
         client: connection to the API server.
         objection: returns why a pod must not be bound to this node now, "" for nothing. It is asked before each
             attempt, and again when the connection is there, right before the binding is sent.
-
-    Attributes:
-        errors: number of answers to bindings by HTTP status (0: no answer).
-        taken: number of pods that another scheduler had bound, be it to the same node.
     """
 
     def __init__(self, client: Client, objection: Callable[[str], str] = lambda _: "") -> None:
         self.client, self.objection = client, objection
-        self.errors: dict[int, int] = {}
-        self.taken = 0
+        self.errors: dict[int, int] = {}  # number of answers to bindings by HTTP status (0: no answer)
+        self.taken = 0  # number of pods that another scheduler had bound, be it to the same node
 
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[BindOutcome, str]:
         """Bind a pod, and return the outcome with the server's message if it was not bound."""

@@ -127,14 +127,11 @@ class PodOrdering:
     Args:
         order: the order.
         clock: monotonic clock, seconds.
-
-    Attributes:
-        active: pods that are tried next.
     """
 
     def __init__(self, order: LiveOrder, clock: Callable[[], float] = time.monotonic) -> None:
         self.order, self._clock = order, clock
-        self.active = OrderedPods(order)
+        self.active = OrderedPods(order)  # pods that are tried next
         self._unschedulable: dict[Group, OrderedPods] = {}
         # Of an order that commits: by priority the pod that goes next, until it is bound or deleted.
         self._heads: dict[int, QueuedPod] = {}

@@ -78,9 +78,6 @@ class Scheduler(Listener):
         selectors: what selects pods for default spreading, for policies that use it.
         clock: monotonic clock, seconds.
         order: who goes next among the waiting pods; None: the oldest.
-
-    Attributes:
-        all_bindings_ended: whether none had to be cancelled when `schedule` ended.
     """
 
     def __init__(
@@ -124,7 +121,7 @@ class Scheduler(Listener):
         self._binding: set[asyncio.Task[Any]] = set()
         self._binding_volumes: set[asyncio.Task[Any]] = set()
         self._free = asyncio.Event()
-        self.all_bindings_ended = True
+        self.all_bindings_ended = True  # whether none had to be cancelled when `schedule` ended
 
     # Callbacks of the cache -------------------------------------------------------------------------------------------
 

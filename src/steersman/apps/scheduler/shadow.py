@@ -117,25 +117,19 @@ class CounterfactualCache(ClusterCache):
     """Cache of a cluster in which the other scheduler's pods are where the policy puts them.
 
     Pods that were bound before the shadow began, and those of all other schedulers, are where they are.
-
-    Attributes:
-        cluster: what the policy decides in.
-        scheduler_name: `schedulerName` of the pods that the policy places.
-        began: whether it places them yet.
-        pending: those that it found no node for, and those that the other scheduler says are unschedulable, by key.
-        has_new: whether one of these was not tried yet.
     """
 
-    cluster: ShadowCluster
+    cluster: ShadowCluster  # what the policy decides in
 
     def __init__(
         self, client: Client, listener: Listener, selectors: Selectors | None = None, *, scheduler_name: str
     ) -> None:
         super().__init__(client, listener, selectors)
-        self.scheduler_name = scheduler_name
-        self.began = False
+        self.scheduler_name = scheduler_name  # `schedulerName` of the pods that the policy places
+        self.began = False  # whether it places them yet
+        # Those that it found no node for, and those that the other scheduler says are unschedulable, by key
         self.pending: dict[str, CachedPod] = {}
-        self.has_new = False
+        self.has_new = False  # whether one of these was not tried yet
 
     def place_pending(self) -> None:
         """Try the pending pods, those of the highest priority first."""
@@ -235,9 +229,6 @@ class Shadow:
         selectors: what selects pods for default spreading, for policies that use it.
         came: called with every new pod.
         output: file for the decisions, CSV.
-
-    Attributes:
-        tally: agreement so far.
     """
 
     def __init__(
@@ -266,7 +257,7 @@ class Shadow:
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(alternative), PodFeed(actual))),
             *others,
         )
-        self.tally = AgreementStats()
+        self.tally = AgreementStats()  # agreement so far
         self._writer = csv.writer(output) if output is not None else None
         if self._writer is not None:
             self._writer.writerow(COLUMNS)

@@ -49,21 +49,17 @@ ZONE_KEYS = tuple(f"{prefix}{what}" for prefix in (_BETA, _STABLE) for what in (
 
 @dataclass(slots=True)
 class VolumeObjects:
-    """Objects of the API about volumes, and decisions that they do not show yet.
+    """Objects of the API about volumes, and decisions that they do not show yet."""
 
-    Attributes:
-        claims: by namespace and name; the others by name, capacities by namespace and name.
-        assumed_volumes: volume -> key of the claim that it was assigned to.
-        assumed_nodes: key of a claim -> node that it will be provisioned for.
-    """
-
+    # By namespace and name; the others by name, capacities by namespace and name
     claims: dict[str, VolumeClaim] = field(default_factory=dict)
     volumes: dict[str, Volume] = field(default_factory=dict)
     classes: dict[str, StorageClass] = field(default_factory=dict)
     nodes: dict[str, CsiNode] = field(default_factory=dict)
     drivers: dict[str, CsiDriver] = field(default_factory=dict)
     capacities: dict[str, StorageCapacity] = field(default_factory=dict)
-    assumed_volumes: dict[str, str] = field(default_factory=dict)
+    assumed_volumes: dict[str, str] = field(default_factory=dict)  # volume -> key of the claim that it was assigned to
+    # Key of a claim -> node that it will be provisioned for
     assumed_nodes: dict[str, str] = field(default_factory=dict)
 
     def is_for(self, volume: Volume, claim: VolumeClaim) -> bool:

@@ -33,26 +33,19 @@ class PodStore:
         listener: notified of changes.
         read: the class of a pod as the policy reads it.
         ranked: whether listed nodes are ranked at random, for who decides: of equal scores the lowest slot wins.
-
-    Attributes:
-        state: the cluster; pods by their key.
-        pods: all unfinished pods.
-        nominated: node -> keys of the pending pods that another scheduler nominated it for.
-        claims_on: node -> key of a claim -> number of its pods there.
-        gpu_pods: nodes by the kind of GPU pods on them.
-        use: what runs in each namespace.
     """
 
     def __init__(
         self, listener: Listener, read: Callable[[Pod], PodClass] = as_written, *, ranked: bool = False
     ) -> None:
         self.listener, self._read = listener, read
-        self.state = ClusterState(())
-        self.pods: dict[str, CachedPod] = {}
+        self.state = ClusterState(())  # the cluster; pods by their key
+        self.pods: dict[str, CachedPod] = {}  # all unfinished pods
+        # Node -> keys of the pending pods that another scheduler nominated it for
         self.nominated: dict[str, set[str]] = defaultdict(set)
-        self.claims_on: dict[str, Counter[str]] = {}
-        self.gpu_pods = GpuPods()
-        self.use = NamespaceUse()
+        self.claims_on: dict[str, Counter[str]] = {}  # node -> key of a claim -> number of its pods there
+        self.gpu_pods = GpuPods()  # nodes by the kind of GPU pods on them
+        self.use = NamespaceUse()  # what runs in each namespace
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._owned = Counter[str]()  # all pods of an owner

@@ -78,18 +78,15 @@ def trial_limits(spec: AlgorithmSpec, iterations: int | None, validate_every: in
 class StudyBudget:
     """How long a study goes on, and by how many processes.
 
-    Attributes:
-        trials: number to add at most; None: `DEFAULT_TRIALS`, with `minutes` as many as there is time for.
-        minutes: of all of them together; then running trials end with what they have. None: no limit.
-        workers: number of processes. Trials know of finished ones, so their order depends on it.
-
     Raises:
         UsageError: the minutes are not above 0.
     """
 
+    # Number to add at most; None: `DEFAULT_TRIALS`, with `minutes` as many as there is time for
     trials: int | None = None
+    # Of all of them together; then running trials end with what they have. None: no limit.
     minutes: float | None = None
-    workers: int = 1
+    workers: int = 1  # number of processes. Trials know of finished ones, so their order depends on it.
 
     def __post_init__(self) -> None:
         """Check the values."""

@@ -34,18 +34,15 @@ class RuleAgreement:
 
     A rule agrees where the taken node has the highest score in the state before the binding, alone or with others. It
     has no opinion on a node that it may not use, or that kube-scheduler's search would not have visited.
-
-    Attributes:
-        recent: by rule, whether it agreed in the last decisions on which it had an opinion.
-        skipped: bindings that were not compared, since time was spent, or the node or something that rules read was
-            not known.
-        profile: typical pods of the cluster, for rules that need them.
     """
 
     def __init__(self) -> None:
+        # By rule, whether it agreed in the last decisions on which it had an opinion
         self.recent: Mapping[str, deque[bool]] = {rule: deque(maxlen=DECISIONS) for rule in COMPARED_RULES}
+        # Bindings that were not compared, since time was spent, or the node or something that rules read was not
+        # known
         self.skipped = 0
-        self.profile: tuple[TypicalPod, ...] = ()
+        self.profile: tuple[TypicalPod, ...] = ()  # typical pods of the cluster, for rules that need them
         self._window = PodWindow()
         self._deciders: dict[str, Decider] = {}
         self._policies = {rule: resolve(rule) for rule in COMPARED_RULES}
