@@ -129,7 +129,6 @@ class DQNConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_config(self)
         _check_batch_size(self)
 
@@ -161,7 +160,6 @@ class ActorCriticConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_config(self)
 
 
@@ -187,7 +185,6 @@ class PPOConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_config(self)
 
 
@@ -211,7 +208,6 @@ class ImitationConfig:
     ] = 128
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_config(self)
         _check_batch_size(self)
 
@@ -235,7 +231,6 @@ class EpisodeEvolutionConfig:
     ] = 0.9
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_config(self)
 
 
@@ -268,7 +263,6 @@ class EvolutionConfig:
     hidden: str = "16"  # widths of these layers, separated by commas
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_config(self)
         if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
             raise UsageError(f"hidden {self.hidden!r}: expected widths of layers, such as 16 or 32,16")

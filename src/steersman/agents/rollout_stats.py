@@ -66,7 +66,6 @@ class RolloutStats:
         return metrics
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what the next iteration depends on."""
         return {"returns": self.returns, "lengths": self.lengths, "cumulative": self.cumulative}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

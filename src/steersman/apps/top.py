@@ -120,7 +120,6 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Width of a whole line."""
         return self.name + sum(GAP + self.bar + 1 + width for width in self.numbers.values())
 
     def titles(self, choice: ViewOptions) -> Text:
@@ -132,7 +131,6 @@ class Layout:
         return line
 
     def line(self, row: NodeRow, blocks: str = BLOCKS) -> Text:
-        """Return the line of a node."""
         line = name_cell(row, self.name)
         for column, width in self.numbers.items():
             line.append(" " * GAP)

@@ -56,7 +56,6 @@ class EmbeddedProfile:
 
     @cached_property
     def pods(self) -> tuple[TypicalPod, ...]:
-        """Return the typical pods."""
         return tuple(self._pod(t) for t in range(len(self.profile.cpu)))
 
     def _pod(self, t: int) -> TypicalPod:

@@ -33,7 +33,6 @@ class HeuristicPolicy(Policy):
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         devices = kernels.DEVICES_FGD if self.fgd_devices else kernels.DEVICES_BEST
         return SelectionRules(kernels.SELECT_BEST, devices, self.kinds, self.weights, follows_classes=False)
 

@@ -37,16 +37,13 @@ class KubeSchedulerPolicy(Policy):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.SELECTORS})
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         return SelectionRules(kernels.SELECT_KUBE_SCHEDULER, kube=self.profile)
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """See `Policy`."""
         return KubeSchedulerScorer(self, context)
 
     def contributions(
@@ -68,7 +65,6 @@ class KubeSchedulerScorer(Scorer):
         self._kube = KubeDecisions(context.state, context.selectors, policy.profile, context.cluster.kube)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """See `Scorer`."""
         scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible, query.storage)
         return np.where(scores >= 0, scores.astype(np.float64), -np.inf)
 

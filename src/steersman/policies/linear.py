@@ -43,7 +43,6 @@ class LinearPolicy(Policy):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.LEFTOVER_TABLES})
 
     @property
@@ -67,7 +66,6 @@ class LinearPolicy(Policy):
     def contributions(
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
-        """See `Policy`."""
         cluster, c = context.cluster, query.class_id
         # Learned devices are not random, so the generator is never read.
         rule, no_draws = kernels.DEVICES_LEARNED, np.zeros(1, dtype=np.uint64)

@@ -42,5 +42,4 @@ class PortfolioPolicy(Policy):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.LEFTOVER_TABLES}).union(*(each.needs for each in self.members))

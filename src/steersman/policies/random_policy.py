@@ -19,9 +19,7 @@ class RandomPolicy(Policy):
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         return SelectionRules(kernels.SELECT_RANDOM, kernels.DEVICES_RANDOM, follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """See `Policy`."""
         return EqualScorer()

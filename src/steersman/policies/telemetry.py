@@ -28,11 +28,9 @@ class TelemetryPolicy(Policy):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.TELEMETRY, Need.PEERS})
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """Return a scorer, see `Policy`."""
         return TelemetryScorer(self.rule, context.node_metrics)
 
     def contributions(
@@ -56,5 +54,4 @@ class TelemetryScorer(Scorer):
         self._rule, self._node_metrics = rule, node_metrics
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """Return the scores of all nodes, see `Scorer`."""
         return self._node_metrics.scores(self._rule, query, nodes.feasible)

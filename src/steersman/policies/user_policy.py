@@ -41,7 +41,6 @@ class UserPolicy(Policy):
     order: Order = AGE
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """See `Policy`."""
         return UserScorer(self.implementation, context)
 
 
@@ -66,7 +65,6 @@ class UserScorer(Scorer):
             policy.prepare(self._state, context.typical_pods, context.seed)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """See `Scorer`."""
         feasible = nodes.feasible
         with attribute_errors(self._label):
             scores = self._policy.scores(self._state, query.class_id, feasible.copy())

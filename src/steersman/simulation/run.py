@@ -557,7 +557,6 @@ class Execution:
         return RunObservations(view, self.cluster, self.run, self.record, self.plan, self.simulator.places)
 
     def finish(self, progress: Progress | None) -> None:
-        """Run to the end."""
         until, events, began = 0, FIRST_STEP_EVENTS, time.perf_counter()
         status = event_arrays.PAUSED
         while status != event_arrays.DONE:
@@ -632,7 +631,6 @@ class Execution:
         return sentence
 
     def running(self) -> RunningPodArrays:
-        """Return the pods that run now."""
         run, arrivals = self.run, self.arrivals
         stay = np.flatnonzero((run.slot != kernels.NONE) & np.isinf(arrivals.duration))
         which = np.concatenate([run.heap[: run.cursor[event_arrays.RUNNING]], stay])

@@ -35,7 +35,6 @@ class Waits:
     devices: Ints  # number of GPUs that it asks for, or asks for a share of
 
     def after(self, first: int) -> Waits:
-        """Return the waits without the first arrivals."""
         return Waits(self.seconds[first:], self.duration[first:], self.demand[first:], self.devices[first:])
 
     @property

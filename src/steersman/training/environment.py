@@ -67,7 +67,6 @@ class EnvironmentSpec:
     validation: tuple[Workload, ...] = ()  # workloads to validate on; empty: those of training
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if isinstance(self.options, WorkloadOptions) and not self.training:
             raise UsageError("training needs at least one workload")
         check_disjoint(self.training, self.validation)
@@ -82,7 +81,6 @@ class EnvironmentSpec:
 
     @property
     def objective(self) -> str:
-        """Return the rewarded objective."""
         return self.options.objective
 
     @property
@@ -92,7 +90,6 @@ class EnvironmentSpec:
 
     @property
     def order(self) -> str:
-        """Return the order of waiting pods."""
         return self.options.order if isinstance(self.options, WorkloadOptions) else AGE.name
 
     @property

@@ -58,7 +58,6 @@ class LearningPlan:
     test: tuple[str, ...] = ()  # names of workloads kept for a test, for the model card
 
     def __post_init__(self) -> None:
-        """Check the values."""
         uses_teacher = find_algorithm(self.algorithm).uses_teacher
         if self.environments < 1:
             raise UsageError(f"--environments must be at least 1, not {self.environments}")

@@ -27,19 +27,16 @@ class NetworkPlan:
     start: Path | None = None  # a policy file with its initial weights; None: random ones
 
     def __post_init__(self) -> None:
-        """Check the values."""
         find_network(self.name)
         if self.normalisation not in NORMALISATIONS:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Return the widths of its hidden layers."""
         return self.hidden if find_network(self.name).has_layers else ()
 
     @property
     def norm(self) -> str:
-        """Return the normalisation of these layers."""
         return self.normalisation if self.layers else "none"
 
     @property

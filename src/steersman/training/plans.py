@@ -72,7 +72,6 @@ class PlanOptions:
     recording: str | Path | None = None
 
     def __post_init__(self) -> None:
-        """Check the types."""
         check_kinds(self)
         if self.hidden is not None and (isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence)):
             raise UsageError(f"hidden {self.hidden!r}: expected layer widths, e.g. (64, 64)")
@@ -157,7 +156,6 @@ def _learning_plan(source: EnvironmentOptions, name: str, algorithm: str, option
 
 
 def algorithm_of(plan: AnyPlan) -> AlgorithmSpec:
-    """Return the algorithm of a plan."""
     if isinstance(plan, EvolutionPlan):
         return find_algorithm(EVOLUTION, ON_WORKLOADS)
     return find_algorithm(plan.algorithm)

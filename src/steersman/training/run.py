@@ -73,7 +73,6 @@ class TrainingLimits:
     checkpoint_seconds: float = 60.0  # time between two checkpoints; each validation is followed by one, too
 
     def __post_init__(self) -> None:
-        """Check the values."""
         for name in ("iterations", "validate_every"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{flag(name)} must be at least 1, not {getattr(self, name)}")

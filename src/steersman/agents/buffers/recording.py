@@ -67,7 +67,6 @@ class Recording:
     after: Arrays  # next observations, before any reset; undefined where `terminated`
 
     def __len__(self) -> int:
-        """Return the number of transitions."""
         return len(self.actions)
 
     def check(self, file: Path, space: spaces.Space[Any], candidates: int) -> None:

@@ -148,11 +148,9 @@ class EpisodeEvolution:
         return returns
 
     def close(self) -> None:
-        """Close the environments."""
         self.env.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that later generations depend on."""
         return {
             "algorithm": self.algorithm,
             "strategy": self.strategy.state_dict(),

@@ -190,7 +190,6 @@ class WeightSearch(ABC):
         return weights
 
     def generation(self) -> dict[str, float]:
-        """Play one generation and return its figures."""
         candidates = [self.strategy.ask() for _ in range(self.config.population)]
         scenes = self._draw_scenes(self.rng, self.config.episodes)
         costs = self._counted(scenes, [None, *(self._weights(each) for each in candidates)])
@@ -220,7 +219,6 @@ class WeightSearch(ABC):
         return gain
 
     def run(self, on_generation: Callable[[int, dict[str, float]], None] | None = None) -> None:
-        """Search to the end."""
         for k in range(self.config.generations):
             figures = self.generation()
             if on_generation is not None:
@@ -268,7 +266,6 @@ class OrderSearch(WeightSearch):
             self._workers = make_workers(self.jobs, partial(_open_player, self.task))
 
     def close(self) -> None:
-        """Stop the workers."""
         if self._workers is not None:
             self._workers.close()
 

@@ -93,7 +93,6 @@ class SimulationTask:
     max_kind_loss: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         find_order(self.order)
         names = [objective.name for objective in objectives.resolve(self.objective).objectives]
         for name in names:
@@ -212,7 +211,6 @@ class CandidateEvaluator:
 
     @cached_property
     def spread(self) -> Array:
-        """See `feature_spread`."""
         return feature_spread(simulator.feature_variances() for simulator in self.simulators)
 
 
@@ -365,11 +363,9 @@ class Evolution:
         return np.stack([np.concatenate([next(result) for _ in range(parts)]) for _ in episodes], axis=1)
 
     def close(self) -> None:
-        """Stop the processes."""
         self._workers.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that later generations depend on."""
         return {
             "algorithm": self.algorithm,
             "strategy": self.strategy.state_dict(),

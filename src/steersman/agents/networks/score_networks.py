@@ -143,7 +143,6 @@ class LinearBody(Body):
         self.width, self.node_features = spec.sizes.joint, spec.sizes.node
 
     def make_head(self) -> nn.Linear:
-        """Return weights for each kind of pod."""
         return KindLinear(self.width, self.node_features)
 
     def forward(self, observation: Tensors, batch: Tensor, node: Tensor) -> Tensor:

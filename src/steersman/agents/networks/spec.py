@@ -47,7 +47,6 @@ class NetworkConfig:
     normalisation: str = "none"
 
     def __post_init__(self) -> None:
-        """Check the values."""
         has_layers = find_network(self.name).has_layers
         if self.normalisation not in NORMALISATIONS:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")

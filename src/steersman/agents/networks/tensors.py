@@ -130,5 +130,4 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Tensor]:
 
 
 def unpack(tensors: Mapping[str, Tensor]) -> Arrays:
-    """Return the arrays that were packed."""
     return {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}

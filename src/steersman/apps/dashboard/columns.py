@@ -48,7 +48,6 @@ class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def node_columns(nodes: Sequence[Node]) -> NodeColumns:
-    """Return the columns of nodes."""
     return NodeColumns(
         name=[node.name for node in nodes],
         model=[_model(node) for node in nodes],
@@ -78,7 +77,6 @@ def _model(node: Node) -> str:
 
 
 def profile_rows(pods: Iterable[TypicalPod]) -> list[TypicalPodRow]:
-    """Return the rows of a workload profile."""
     return [
         TypicalPodRow(
             cpu=kind.cpu_milli, gpus=kind.gpu_count, milli=kind.gpu_milli, models=kind.gpu_models, share=kind.share

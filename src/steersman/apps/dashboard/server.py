@@ -41,7 +41,6 @@ PAGE = "index.html"
 
 
 def new_token() -> str:
-    """Return a random token."""
     return secrets.token_urlsafe(24)
 
 

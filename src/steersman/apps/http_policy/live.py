@@ -78,7 +78,6 @@ class LiveScoreClient:
         self.answer.scores = dict(zip(names, scores.tolist(), strict=True))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     def _failed(self, problem: str) -> None:
@@ -103,7 +102,6 @@ class ScoreClientMetrics(Collector):
         self._client = client
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of one scrape."""
         family = CounterMetricFamily(
             "steersman_policy_server_decisions",
             "Decisions by what the policy's server did: scored, where a rule decided all the same if no node that it "
@@ -125,11 +123,9 @@ class LastAnswerPolicy(Policy):
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """See `Policy`."""
         return _LastAnswerScorer(self.answer, context.state)
 
 
@@ -158,11 +154,9 @@ class HttpDecider(Decider):
 
     @property
     def asks_first(self) -> bool:
-        """See `Decider`."""
         return True
 
     async def ask(self, query: PodQuery) -> None:
-        """See `Decider`."""
         self._client.answer.scores = None
         slots, pod = np.flatnonzero(self.state.mask(query.class_id, query.labels_id)).tolist(), query.pod
         if slots:
@@ -170,7 +164,6 @@ class HttpDecider(Decider):
             await self._client.ask(lambda: self._encoder.encode(pod, slots), node_names(self.state, slots))
 
     def changed(self, slot: int) -> None:
-        """See `Decider`."""
         super().changed(slot)
         self._rule.changed(slot)
 

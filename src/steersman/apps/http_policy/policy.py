@@ -220,12 +220,10 @@ class HttpPolicy(Policy):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.SERVER})
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
@@ -246,7 +244,6 @@ class HttpScorer(Scorer):
         self._encoder = RequestEncoder(state)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """Return the server's scores, see `Scorer`."""
         slots = np.flatnonzero(nodes.feasible).tolist()
         pod = query.pod or Pod("pod", self._state.classes[query.class_id])
         result = np.full(len(nodes.feasible), -np.inf)

@@ -212,7 +212,6 @@ class OffPolicyLearner(DecidingLearner):
         return super().state_dict() | {FROM_OTHERS: self._count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state, see `DecidingLearner`."""
         super().load_state_dict(state)
         self._count = state.get(FROM_OTHERS, 0)
 
@@ -232,7 +231,6 @@ def _recording_of(transitions: list[Transition]) -> Recording:
 
 
 def run_agent(plan: LivePlan, live_run: LiveRun, connection: Connection, others: OtherSchedulers | None = None) -> None:
-    """Decide and learn until the scheduler ends."""
     import torch
 
     from steersman.training.learning import weights_of

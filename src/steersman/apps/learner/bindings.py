@@ -111,23 +111,19 @@ class BindingObserver(Listener):
         self._running.add(pod.key)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
-        """Follow a deleted or finished pod."""
         self._waiting.pop(pod.key, None)
         if pod.key in self._running:
             self._running.discard(pod.key)
             self._has_ended = self._has_ended or not self._running
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """Follow a node."""
         if self._decider is not None:
             self._decider.changed(slot)
 
     def on_rebuilt(self) -> None:
-        """Follow a new state object."""
         self.rebuild_decider()
 
     async def run(self) -> None:
-        """Observe until cancelled."""
         background = () if self.telemetry is None else (self.telemetry.run(),)
         async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *background):
             for reflector in self.cache.reflectors:
@@ -139,7 +135,6 @@ class BindingObserver(Listener):
                 await asyncio.sleep(PROFILE_SECONDS)
 
     def rebuild_decider(self) -> None:
-        """Rebuild the decider."""
         policy = agent_policy(self._settings, heuristic("least-allocated"), self.telemetry)
         self._decider = Decider(
             ClusterView(

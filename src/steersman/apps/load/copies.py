@@ -85,7 +85,6 @@ class DeploymentTemplate:
 
 
 def read_manifest(path: Path) -> tuple[DeploymentTemplate, ...]:
-    """Return the Deployments of a file."""
     result = tuple(_deployment(each) for each in read_documents(path))
     names = [each.name for each in result]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -153,7 +152,6 @@ class CopyOptions:
     annotations: Mapping[str, str] = field(default_factory=dict)  # further annotations of the pods
 
     def __post_init__(self) -> None:
-        """Check the values. Raises UsageError."""
         if self.copies < 1:
             raise UsageError(f"--copies must be at least 1, not {self.copies}")
         if self.cycles is not None and self.cycles < 1:

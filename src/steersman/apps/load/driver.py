@@ -309,7 +309,6 @@ class FillPlan:
         return tuple(row for seed in self.seeds for row in generate(settings, nodes, np.random.default_rng(seed)))
 
     def state(self, rows: Sequence[Row]) -> RunState:
-        """Return the state of a new run."""
         return RunState("run", new_id(), digest(rows), msgspec.to_builtins(self), len(rows))
 
     @classmethod
@@ -325,7 +324,6 @@ OTHER_VERSION = "this run was begun by another version of steersman; --clean rem
 
 
 def digest(rows: Sequence[Row]) -> str:
-    """Return a digest of rows."""
     sha256 = hashlib.sha256()
     for row in rows:
         sha256.update("\0".join(str(getattr(row, field.name)) for field in fields(row)).encode() + b"\n")

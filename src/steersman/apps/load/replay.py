@@ -50,7 +50,6 @@ class ReplaySpeed(msgspec.Struct, frozen=True):
     rate: float = 0.0  # pods per second, instead of their times; 0: their times, or all at once if they have none
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not (math.isfinite(self.speed) and self.speed > 0):
             raise UsageError(f"--speed must be above 0, such as 3600 for an hour in a second, not {self.speed:g}")
         if not (math.isfinite(self.rate) and self.rate >= 0):
@@ -99,7 +98,6 @@ def placed(pods: Sequence[Pod], scheduler_name: str, namespace: str) -> tuple[Po
 
 
 def digest(pods: Sequence[ScheduledPod]) -> str:
-    """Return a digest of a replay."""
     sha256 = hashlib.sha256()
     for each in pods:
         sha256.update(f"{each.pod!r} {each.at!r} {each.runs!r}\n".encode())

@@ -124,7 +124,6 @@ class RunState(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def new_id() -> str:
-    """Return a new id for a run."""
     return secrets.token_hex(4)
 
 
@@ -180,7 +179,6 @@ class StateStore:
             raise SteersmanError(f"another process continues this run (namespace {self.namespace!r})") from None
 
     async def end(self) -> None:
-        """Delete the state."""
         await delete_if_exists(self.client, f"{self._path}/{NAME}")
 
     async def _replace(self, state: RunState) -> Any:
@@ -263,7 +261,6 @@ class RunPodTracker:
         return True
 
     def notify(self) -> None:
-        """Wake those that wait for a condition."""
         self._changed.set()
 
     def keep(self, keys: Set[str]) -> None:
@@ -273,7 +270,6 @@ class RunPodTracker:
         self._changed.set()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """Apply a watch event."""
         head = pod_from_json(obj)
         if kind == "DELETED":
             self._lose(head.key)

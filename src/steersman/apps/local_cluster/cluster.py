@@ -37,7 +37,6 @@ class ControlPlane:
     version: str = ""
 
     def __str__(self) -> str:
-        """Return the text for messages."""
         backend = f"containers of {self.engine}" if self.engine else "processes of this machine"
         return f"Kubernetes {self.version}, {backend}"
 

@@ -126,7 +126,6 @@ def require(name: str) -> ClusterRecord:
 
 
 def names() -> list[str]:
-    """Return the names of all clusters."""
     return sorted(path.parent.name for path in clusters_root().glob(f"*/{RECORD}"))
 
 

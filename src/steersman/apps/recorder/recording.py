@@ -47,13 +47,11 @@ class EventLog(Listener):
         self._waiting: set[str] = set()
 
     def on_pod_pending(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         if pod.key not in self._waiting:
             self._waiting.add(pod.key)
             self._note(PodEvent(pod.key, pod.pod))
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self._note(PodEvent(pod.key, pod.pod, pod.node, pod.devices))
         if pod.key in self._waiting:
             self._waiting.discard(pod.key)
@@ -62,7 +60,6 @@ class EventLog(Listener):
                 self._on_decision(self.decisions)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self._waiting.discard(pod.key)
         self._note(PodEvent(pod.key, pod.pod, gone=True))
 

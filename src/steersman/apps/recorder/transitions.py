@@ -138,7 +138,6 @@ class ObservationBuilder:
         return parts | {"groups": self.groups}
 
     def place(self, key: str, placed: PlacedPod) -> None:
-        """Place a pod on a node."""
         self._changed(self._place(key, placed))
 
     def remove(self, key: str, pod: Pod) -> None:
@@ -202,7 +201,6 @@ class Transitions:
 
 
 def transitions(entries: Sequence[LoggedEvent], scheduler_name: str, view: View) -> Transitions:
-    """Return the decisions of a scheduler."""
     return EventLogReader(entries, scheduler_name, episode_context(entries, scheduler_name, view)).read()
 
 
@@ -268,7 +266,6 @@ class EventLogReader:
         self._time, self._at = entries[0].time if entries else 0.0, 0
 
     def read(self) -> Transitions:
-        """Read the whole log."""
         for i, entry in enumerate(self.entries):
             self._at = i
             self._wait_until(entry.time)

@@ -112,7 +112,6 @@ class ClusterUse:
         return self._rate.of(now, self.bound)
 
     def put_node(self, obj: NodeObject) -> None:
-        """Add or update a node."""
         name = obj.metadata.name
         try:
             node = self.offers.node(decode_node(obj))
@@ -124,13 +123,11 @@ class ClusterUse:
         self.version += 1
 
     def drop_node(self, name: str) -> None:
-        """Remove a node."""
         self.unreadable.pop(name, None)
         self.nodes.pop(name, None)
         self.version += 1
 
     def put_pod(self, obj: PodObject) -> None:
-        """Add or update a pod."""
         if obj.finished:
             self.drop_pod(obj.key)
             return
@@ -146,7 +143,6 @@ class ClusterUse:
         self._count(pod, 1)
 
     def drop_pod(self, key: str) -> None:
-        """Remove a deleted or finished pod."""
         self.unreadable.pop(key, None)
         if (before := self.pods.pop(key, None)) is not None:
             self._count(before, -1)
@@ -189,7 +185,6 @@ class ObjectHandler:
             self._drop(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """Apply an event."""
         if kind == "DELETED":
             self._drop(object_key(obj))
         else:

@@ -109,7 +109,6 @@ class WebServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop listening and close all connections."""
         await self._runner.cleanup()
 
 

@@ -79,7 +79,6 @@ class PodWindow:
         self._new = 0
 
     def __len__(self) -> int:
-        """Return the number of pods."""
         return len(self._classes)
 
     def see(self, pod_class: PodClass) -> None:
@@ -175,7 +174,6 @@ class LiveSpreadSelectors:
         self._selectors, self._version, self._current = selectors, 0, SpreadSelectors()
 
     def __call__(self) -> SpreadSelectors:
-        """Return the current selectors."""
         if self._selectors is not None and self._version != self._selectors.version:
             self._version, self._current = self._selectors.version, services_of(self._selectors)
         return self._current
@@ -188,7 +186,6 @@ class PolicyMetrics(Collector):
         self._comparison = comparison
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of one scrape."""
         comparison, choice = self._comparison, self._comparison.choice
         info = GaugeMetricFamily(
             "steersman_policy_info",
@@ -264,12 +261,10 @@ class PolicyManager:
 
     @property
     def policy(self) -> Policy:
-        """The configured policy."""
         return self.file.policy
 
     @property
     def deciding(self) -> Policy:
-        """The active policy."""
         return self.comparison.choice.policy
 
     def see(self, pod: CachedPod) -> None:

@@ -187,7 +187,6 @@ class BackgroundTasks:
         self._failed: BaseException | None = None
 
     async def __aenter__(self) -> None:
-        """Start the tasks."""
         block_task = asyncio.current_task()
         assert block_task is not None
 
@@ -202,7 +201,6 @@ class BackgroundTasks:
             self._tasks.append(task)
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop the tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

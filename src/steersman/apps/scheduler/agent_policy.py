@@ -129,7 +129,6 @@ class AgentScorer(Scorer):
 
     @property
     def asks_first(self) -> bool:
-        """See `Scorer`."""
         return self._policy.link is not None
 
     async def ask(self, query: PodQuery, nodes: Candidates) -> None:
@@ -158,7 +157,6 @@ class AgentScorer(Scorer):
         return slot
 
     def reset_cache(self) -> None:
-        """Forget all cached features, see `Scorer`."""
         self._observations.reset_cache()
 
     def observe(self, query: PodQuery, nodes: Candidates) -> dict[str, npt.NDArray[Any]]:
@@ -225,7 +223,6 @@ class AgentMetrics(Collector):
         self._link = link
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of one scrape."""
         questions = CounterMetricFamily(
             "steersman_agent_questions",
             "Decisions by what the learning agent did: answered; infeasible (it answered with a node that the pod does "

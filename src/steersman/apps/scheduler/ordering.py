@@ -38,7 +38,6 @@ class GroupPods:
         return entry
 
     def tidy(self) -> None:
-        """Drop outdated entries if there are many."""
         if len(self.heap) > 2 * self.count + SPARE_ENTRIES:
             self.heap = [entry for entry in self.heap if entry[2].number == entry[1]]
             heapq.heapify(self.heap)
@@ -58,7 +57,6 @@ class OrderedPods:
         self._groups = _empty(FIRST_ROWS)
 
     def __len__(self) -> int:
-        """Return the number of groups."""
         return len(self._rows)
 
     def push(self, queued: QueuedPod) -> None:

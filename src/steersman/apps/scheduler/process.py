@@ -155,7 +155,6 @@ class LiveScheduler(Scheduler):
         self._learned_until = file.stat().st_mtime if file is not None and file.exists() else -math.inf
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """Handle a new pod."""
         self.policy_manager.see(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:

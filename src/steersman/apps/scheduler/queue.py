@@ -82,7 +82,6 @@ class SchedulingQueue:
     _wakes: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        """Read the clock."""
         if math.isnan(self.epoch):
             self.epoch = time.time() - self.clock()
 
@@ -92,7 +91,6 @@ class SchedulingQueue:
 
     @property
     def order_name(self) -> str:
-        """Name of the order."""
         return AGE.name if self.ordering is None else self.ordering.order.order.name
 
     @property
@@ -102,7 +100,6 @@ class SchedulingQueue:
 
     @property
     def unschedulable(self) -> int:
-        """Number of unschedulable pods."""
         return len(self._unschedulable)
 
     def counts(self) -> dict[str, int]:
@@ -142,7 +139,6 @@ class SchedulingQueue:
             heapq.heappush(self._active, entry)
 
     def remove(self, key: str) -> None:
-        """Remove a bound or deleted pod."""
         queued = self._all.pop(key, None)
         if queued is not None:
             self._move(queued, "")

@@ -55,7 +55,6 @@ class StatusReporter:
         self.events.record(_reference(pod), "Scheduled", f"Successfully assigned {pod.key} to {node}", action="Binding")
 
     def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
-        """Report a pod that fits nowhere."""
         self.metrics.attempt("unschedulable", seconds)
         if why == queued.message:
             return
@@ -117,7 +116,6 @@ class Conditions:
         self._wakes.set()
 
     async def run(self) -> None:
-        """Write conditions until cancelled."""
         async with asyncio.TaskGroup() as group:
             for writer in range(CONDITION_WRITERS):
                 group.create_task(self._write(yields=writer > 0))

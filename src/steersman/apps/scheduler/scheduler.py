@@ -138,7 +138,6 @@ class Scheduler(Listener):
             self.queue.add(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """Remove a bound pod from the queue."""
         self.queue.remove(pod.key)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
@@ -162,7 +161,6 @@ class Scheduler(Listener):
         self.reporter.on_node_problem(name, problem)
 
     def on_rebuilt(self) -> None:
-        """Follow a new state object."""
         # The slots in it are those of the old state.
         self._hints.forget()
         self.queue.regroup()
@@ -180,7 +178,6 @@ class Scheduler(Listener):
 
     @property
     def in_flight(self) -> int:
-        """Number of bindings in flight."""
         return len(self._binding) + len(self._binding_volumes)
 
     async def watch(self) -> None:

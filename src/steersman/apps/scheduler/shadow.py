@@ -76,7 +76,6 @@ class ShadowCluster:
         self.decider: Decider | None = None
 
     def renew(self) -> None:
-        """Rebuild the decider."""
         self.decider = self._make_decider(self.cache)
 
     def choose(self, pod: CachedPod, query: PodQuery) -> NodeChoice | None:
@@ -145,7 +144,6 @@ class CounterfactualCache(ClusterCache):
                 refused.add(alike)
 
     def delete_pod(self, key: str) -> None:
-        """Remove a deleted or finished pod."""
         self.pending.pop(key, None)
         super().delete_pod(key)
 
@@ -197,23 +195,19 @@ class _ForwardingListener(Listener):
         self.bound_hook: Callable[[CachedPod], None] | None = None
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         if self.added_hook is not None:
             self.added_hook(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         if self.bound_hook is not None:
             self.bound_hook(pod)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self.has_grown |= may_have_grown
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.decider.changed(slot)
 
     def on_rebuilt(self) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self.has_grown = True
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.renew()

@@ -37,12 +37,10 @@ class Deadline:
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check the values."""
         self.began = self.clock()
 
     @property
     def passed(self) -> bool:
-        """Return whether the deadline has passed."""
         return self.clock() - self.began > self.seconds
 
 
@@ -102,7 +100,6 @@ class BodyBudget:
         self.held += more
 
     def release(self, body: bytes) -> None:
-        """Release the bytes of a body."""
         self.held -= len(body)
 
 
@@ -128,7 +125,6 @@ class Connections:
         self._until[connection] = float("inf")
 
     def ended(self, connection: Connection) -> None:
-        """Record that a request was answered."""
         self._until[connection] = self._clock() + IDLE_SECONDS
 
     async def sweep(self, connections: Callable[[], Collection[Connection]]) -> None:

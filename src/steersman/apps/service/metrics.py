@@ -58,7 +58,6 @@ class ServiceMetrics:
         gauge.set_function(lambda: int(bool(problem())))
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count a request and its duration."""
         key = (endpoint, status)
         if key not in self._of:
             self._of[key] = self._requests.labels(endpoint, str(status)), self._seconds.labels(endpoint)
@@ -78,7 +77,6 @@ class ServiceMetrics:
             self._wanted.popitem(last=False)
 
     def neutral(self, reason: str) -> None:
-        """Count a neutral answer by reason."""
         self._decisions.labels("neutral").inc()
         self._neutral.labels(reason).inc()
 

@@ -80,7 +80,6 @@ class Authenticator:
 
     @property
     def has_token(self) -> bool:
-        """Return whether clients need a token."""
         return self._token is not None
 
     def is_unauthorized(self, request: web.Request) -> bool:
@@ -161,7 +160,6 @@ def _said(error: Exception) -> str:
 
 
 def endpoints(api: Api, explainer: Explainer) -> tuple[Endpoint, ...]:
-    """Return all endpoints."""
     return (
         Endpoint("/v1/scores", ScoreInputs, Scores, "Scores of nodes for a pod, as an array.", api.scores),
         Endpoint(
@@ -242,7 +240,6 @@ class HttpServer(WebServer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop listening and close all connections."""
         for task in self._beside:
             task.cancel()
         await super().__aexit__(kind, error, trace)

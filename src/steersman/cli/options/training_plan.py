@@ -65,22 +65,18 @@ class TrainOptions:
 
     @property
     def protocol(self) -> str:
-        """Return the protocol."""
         return (self.task.protocol or AnyProtocol.INFLATION).value
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return running_pods(self.task.pinned, self.task.from_now)
 
     @property
     def network_name(self) -> str:
-        """Return the name of the network."""
         return self.task.network or self.algorithm.network
 
 
 def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
-    """Return the plan of training."""
     config = options_of(options.algorithm, options.declared)
     settings = settings_of(options.protocol, options.declared)
     _check_network(options)

@@ -94,7 +94,6 @@ class DeploymentsOptions:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Return the fewest and the most nodes."""
         return (self.nodes, self.nodes) if isinstance(self.nodes, int) else (self.nodes[0], self.nodes[1])
 
 

@@ -46,7 +46,6 @@ class CachedPod:
 
     @property
     def deleting(self) -> bool:
-        """Whether it is being deleted."""
         return self.pod.terminating
 
     @property

@@ -76,7 +76,6 @@ class ClusterCache(PodStore):
 
     @property
     def synced(self) -> bool:
-        """Whether everything was listed."""
         return all(reflector.synced.is_set() for reflector in self.reflectors)
 
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
@@ -98,7 +97,6 @@ class ClusterCache(PodStore):
     # Pods ------------------------------------------------------------------------------------------------------------
 
     def upsert_pod(self, raw: msgspec.Raw) -> None:
-        """Add or update a pod."""
         self.apply(valid_pod(raw), raw)
 
     def apply(self, head: LivePod, raw: msgspec.Raw) -> None:
@@ -121,7 +119,6 @@ class ClusterCache(PodStore):
             self._settle(known, head, raw, new=False)
 
     def delete_pod(self, key: str) -> None:
-        """Remove a deleted or finished pod."""
         pod = self.pods.pop(key, None)
         if pod is not None:
             self.reservations.nominate(pod, "")
@@ -325,12 +322,10 @@ class PodFeed:
         self.cache = cache
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         for key in self.cache.pods.keys() - keys:
             self.cache.delete_pod(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         if kind == "DELETED":
             self.cache.delete_pod(named_object(obj).key)
             # Only deletions leave classes and labels unused.
@@ -346,13 +341,11 @@ class NodeFeed:
         self.cache = cache
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         for name in (self.cache.state.slots.keys() | self.cache.node_problems.keys()) - keys:
             self.cache.delete_node(name)
         self.cache.rank_nodes()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         if kind == "DELETED":
             self.cache.delete_node(named_object(obj).metadata.name)
         else:

@@ -90,7 +90,6 @@ class DeviceClaims:
 
     @property
     def allocated(self) -> frozenset[DeviceId]:
-        """Devices of all claims."""
         devices = (device for claim in self._claims.values() for device in claim.devices)
         return frozenset(DeviceId(each.driver, each.pool, each.device) for each in devices)
 

@@ -58,7 +58,6 @@ class PodStore:
         self._charged: dict[str, int] = {}  # by pod, its part of these
 
     def owner_pods(self, pod: Pod) -> OwnerPods:
-        """Return the pods of the same owner."""
         if not pod.owner:
             return NO_OWNER_PODS
         slots, owner = self.state.slots, _owner(pod)
@@ -238,7 +237,6 @@ class PodStore:
     # Pods ------------------------------------------------------------------------------------------------------------
 
     def keep(self, pod: CachedPod) -> None:
-        """Add a new pod."""
         self.pods[pod.key] = pod
         self._count_owned(pod, 1)
         self._note_labels(pod)

@@ -110,7 +110,6 @@ class LiveArrays:
         self.apply_changes()
 
     def apply_changes(self) -> None:
-        """Update the contents of changed nodes."""
         changed = self.drain_changes()
         if len(changed):
             kernels.follow(self.arrays, changed)
@@ -136,7 +135,6 @@ class LiveArrays:
         return LiveObservations(view, self.view.state.nodes, self.arrays)
 
     def context(self) -> ScoringContext:
-        """Return the inputs of scorers and explanations."""
         view = self.view
         return ScoringContext(
             view.state, self.arrays, view.profile, self._selectors, self.node_metrics, self.observations, view.seed

@@ -102,7 +102,6 @@ class Graph:
     head: tuple[Array, Array]  # weight [2 outputs] and bias [1] over [node, pod]
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `policies.networks.numpy_networks.Network`."""
         here = present(nodes, mask)
         # Without a feasible node no score is needed; without any node `groups.max` would fail.
         if not mask.any():

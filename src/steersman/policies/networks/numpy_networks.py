@@ -124,7 +124,6 @@ class Linear:
     node: int
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `Network`."""
         # The one-hot kind picks one row: [4] @ [4, F].
         kind = pod[:POD_KINDS]
         weight, bias = kind @ self.weight, kind @ self.bias
@@ -140,7 +139,6 @@ class Mlp:
     head: tuple[Array, Array]
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `Network`."""
         rows = run_layers(self.layers, nodes[mask], np.concatenate([pod, context]))
         return masked_scores(mask, rows @ self.head[0] + self.head[1])
 
@@ -154,7 +152,6 @@ class DeepSets:
     head: tuple[Array, Array]
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `Network`."""
         here = present(nodes, mask)
         phi = run_layers(self.phi, nodes[here], np.concatenate([pod, context]))
         mean = phi.mean(axis=0) if len(phi) else np.zeros(phi.shape[1], dtype=np.float32)

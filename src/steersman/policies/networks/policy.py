@@ -41,7 +41,6 @@ class NetworkPolicy(Policy):
         return frozenset({Need.PEERS}) | needs_of_view(self.view)
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """Return a scorer, see `Policy`."""
         return NetworkScorer(self, context.observations(self.view))
 
     def contributions(
@@ -106,11 +105,9 @@ class NetworkScorer(Scorer):
         self._policy, self._observations = policy, observations
 
     def choose(self, query: PodQuery, nodes: Candidates) -> int:
-        """Return the best node, see `Scorer`."""
         return self._policy.choose(*self._observations.observe(query, nodes))
 
     def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
-        """Return the scores of all nodes, see `Scorer`."""
         observation, groups = self._observations.observe(query, nodes)
         scores = np.full(len(nodes.feasible), -np.inf)
         # Observations end with the last node; slots after it are free.
@@ -118,5 +115,4 @@ class NetworkScorer(Scorer):
         return scores
 
     def reset_cache(self) -> None:
-        """Forget all cached features, see `Scorer`."""
         self._observations.reset_cache()

@@ -63,7 +63,6 @@ class PodReader:
         self._read: dict[tuple[PodClass, PodSelector | None], PodClass] = {}
 
     def __call__(self, pod: Pod) -> PodClass:
-        """Return the class of a pod."""
         selector = self._selector(pod)
         key = pod.pod_class, selector
         if key not in self._read:

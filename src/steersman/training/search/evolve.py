@@ -59,7 +59,6 @@ class EvolutionPlan:
     start: Path | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not self.training:
             raise UsageError("training needs at least one workload")
         for workload in (*self.training, *self.validation):

@@ -182,7 +182,6 @@ class OrderFitOptions:
     search: OrderSearchConfig = SEARCH  # further options of the search
 
     def __post_init__(self) -> None:
-        """Check the values."""
         least, most = self.loads
         if not 0 < least <= most <= MOST_LOAD:
             text = f"loads {least:g}-{most:g}"

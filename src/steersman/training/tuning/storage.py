@@ -60,7 +60,6 @@ class StudyStorage:
     url: str = ""  # of the storage that it shares with other commands; empty: a database in the folder, of its own
 
     def __post_init__(self) -> None:
-        """Check the URL."""
         parts = urlsplit(self.url)
         is_file = parts.scheme in (JOURNAL, "sqlite")
         is_complete = parts.path.strip("/") and not parts.netloc if is_file else parts.netloc
@@ -69,7 +68,6 @@ class StudyStorage:
 
     @property
     def name(self) -> str:
-        """Return what messages call it."""
         return redact_url(self.url) or str(self.folder / STORE)
 
     @property

@@ -89,7 +89,6 @@ class StudyBudget:
     workers: int = 1  # number of processes. Trials know of finished ones, so their order depends on it.
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_minutes(self.minutes)
 
     @property
@@ -246,7 +245,6 @@ def _work(
     worker: int,
     on_trial: OnTrial | None = None,
 ) -> None:
-    """Run trials until the study ends."""
     import optuna
 
     study = store.open()

@@ -66,7 +66,6 @@ class RuleAgreement:
         self._window.see(pod.pod.pod_class)
 
     def renew(self, cache: ClusterCache) -> None:
-        """Rebuild the deciders for the cache's state."""
         services = LiveSpreadSelectors(cache.selectors)
         self._deciders = {
             rule: Decider(ClusterView(cache.state, profile=self.profile, selectors=services), policy)

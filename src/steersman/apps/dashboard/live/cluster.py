@@ -106,11 +106,9 @@ class ClusterWatch(Listener):
     # Changes of the cache ---------------------------------------------------------------------------------------------
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """See `Listener`."""
         self.rules.see(pod)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `Listener`."""
         self.rules.changed(slot)
         self.change += 1
         self._changed_at[slot] = self.change
@@ -122,11 +120,9 @@ class ClusterWatch(Listener):
             self.layout += 1
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `Listener`."""
         self._count_change_on_unknown(pod)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
-        """See `Listener`."""
         self._count_change_on_unknown(pod)
 
     def _count_change_on_unknown(self, pod: CachedPod) -> None:
@@ -135,7 +131,6 @@ class ClusterWatch(Listener):
             self.change += 1
 
     def on_rebuilt(self) -> None:
-        """See `Listener`."""
         self.rules.renew(self.cache)
         nodes = enumerate(self.cache.state.nodes)
         self._laid_out = {slot: node_columns([node]) for slot, node in nodes if node is not None}
@@ -201,7 +196,6 @@ class ClusterWatch(Listener):
         return self._with_unknown(self._use(slots))
 
     def use_of(self, slot: int) -> UseColumns:
-        """Return what is on a node."""
         self._lay_out()
         return self._use([slot])
 

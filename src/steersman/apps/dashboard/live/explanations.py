@@ -87,7 +87,6 @@ class LiveQueue:
         self._decides: dict[tuple[str, str], Policy] = {}
 
     async def predict(self, policy: str, order: str) -> QueuePrediction:
-        """Return when all waiting pods start."""
         if policy not in EXPLAINED:
             raise UsageError(f"policy: {policy!r} predicts nothing here; {', '.join(EXPLAINED)} do")
         if order not in ORDERS:

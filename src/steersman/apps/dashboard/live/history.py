@@ -64,7 +64,6 @@ class _Ring:
             column[row] = waiting.get(name, 0)
 
     def merge(self, reason: str, into: str) -> None:
-        """Add a reason's pods to another's."""
         column = self.reasons.pop(reason, None)
         if column is not None:
             self.reasons[into] = self.reasons[into] + column if into in self.reasons else column
@@ -101,7 +100,6 @@ class ClusterHistory:
         self._samples = 0  # of `_waited`
 
     def is_due(self, now: float) -> bool:
-        """Return whether a sample is due."""
         return now - self._fine.newest >= self._fine.step
 
     @property
@@ -145,7 +143,6 @@ class ClusterHistory:
             self._samples = 0
 
     def numbers(self, since: float, until: float) -> Lines:
-        """Return all series between two times."""
         fine, coarse, times = self._rows(since, until)
         empty = np.zeros(0, dtype=np.float32)
         values = {}

@@ -211,7 +211,6 @@ class MetricsSource:
         self._asked = 0.0
 
     async def run(self) -> None:
-        """Ask until cancelled."""
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout, headers={"Accept": "text/plain"}) as session:
             while True:
@@ -219,7 +218,6 @@ class MetricsSource:
                 await asyncio.sleep(SECONDS)
 
     async def ask(self, session: aiohttp.ClientSession) -> None:
-        """Ask once."""
         problem = ""
         try:
             async with session.get(self._url, allow_redirects=False) as answer:

@@ -183,7 +183,6 @@ class LiveScreen:
         )
 
     async def run(self) -> None:
-        """Watch the cluster until cancelled."""
         async with self._client:
             try:
                 await self._client.request("GET", "/version")  # later failures are retried, this one is not

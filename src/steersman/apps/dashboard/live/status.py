@@ -59,13 +59,11 @@ class WaitingFeed:
     _listed: bool = False
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         self._listed = True
         for key in self.pods.keys() - keys:
             self._drop(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         pod = pod_from_json(obj)
         key, created, last = pod.key, pod.metadata.creation_timestamp or "", pod.scheduled_condition
         known = self.pods.get(key)
@@ -94,11 +92,9 @@ class ReadinessFeed:
         self.not_ready: set[str] = set()
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         self.not_ready &= keys
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         node = node_from_json(obj)
         name = node.metadata.name
         is_broken = kind != "DELETED" and not node.is_ready

@@ -50,7 +50,6 @@ def stages() -> str:
 
 
 def start(programs: Path, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
-    """Start the servers of a cluster."""
     work = folder / KWOK
     work.mkdir(parents=True, exist_ok=True)
     configuration = work / "kwok.yaml"  # JSON is YAML

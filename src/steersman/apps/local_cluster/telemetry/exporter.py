@@ -270,7 +270,6 @@ def warm_up() -> None:
 
 
 async def export(options: ExporterConfig) -> None:
-    """Serve the metrics until cancelled."""
     # Before it listens: a compilation at the first scrape would exceed its timeout.
     warm_up()
     model = LiveModel(LatencySettings()._replace(**options.settings), options.seed)

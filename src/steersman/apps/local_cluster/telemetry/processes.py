@@ -53,7 +53,6 @@ class TelemetryOptions:
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the interval. Raises UsageError."""
         low, high = SCRAPE_INTERVALS
         if not low <= self.scrape_interval <= high:
             raise UsageError(f"--scrape-interval {self.scrape_interval:g}: expected {low:g} to {high:g} seconds")

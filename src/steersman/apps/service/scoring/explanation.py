@@ -142,7 +142,6 @@ def why_not_scheduled(pod: Pod) -> str:
 
 
 def explanation(policy: str, node_scorer: NodeScorer, query: PodQuery) -> Explanation:
-    """Explain a policy's choice for a pod."""
     ranking, state = node_scorer.ask(query), node_scorer.decider.state
     explanation = Explanation(
         policy=policy,

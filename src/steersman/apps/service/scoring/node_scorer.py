@@ -129,7 +129,6 @@ class NodeSubset(NodeSet):
         super().__init__([whole.names[i] for i in self._picked.tolist()])
 
     def slots(self, state: ClusterState, as_of: object) -> npt.NDArray[np.int64]:
-        """See `NodeSet`."""
         return self.whole.slots(state, as_of)[self._picked]
 
 

@@ -67,7 +67,6 @@ class TimeBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Return whether no time is left."""
         now = self._clock()
         self._left = min(self._most, self._left + self._share * (now - self._as_of))
         self._as_of = now
@@ -75,7 +74,6 @@ class TimeBudget:
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """Charge the CPU time of the block."""
         began = self._cpu()
         try:
             yield
