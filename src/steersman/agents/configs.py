@@ -203,8 +203,7 @@ class ImitationConfig:
     ] = 0.99
     max_grad_norm: GradientNorm = 10.0
     candidates: Annotated[
-        int,
-        Option("Nodes in a sample while learning, with the teacher's choice; 0: all.", AMOUNT),
+        int, Option("Nodes in a sample while learning, with the teacher's choice; 0: all.", AMOUNT)
     ] = 128
 
     def __post_init__(self) -> None:
@@ -221,14 +220,7 @@ class EpisodeEvolutionConfig:
     step: Annotated[
         float, Option("The first standard deviation of weights.", POSITIVE, FloatRange(0.05, 1.0, log=True))
     ] = 0.3
-    memory: Annotated[
-        float,
-        Option(
-            "Decay of the averaged mean per generation.",
-            SHARE,
-            FloatRange(0.5, 0.98),
-        ),
-    ] = 0.9
+    memory: Annotated[float, Option("Decay of the averaged mean per generation.", SHARE, FloatRange(0.5, 0.98))] = 0.9
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -239,10 +231,7 @@ class EvolutionConfig:
     """Options of evolution on workloads."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
-    episodes: Annotated[
-        int,
-        Option("Workloads per generation, in rotation.", COUNT, (1, 2, 3, 4)),
-    ] = 3
+    episodes: Annotated[int, Option("Workloads per generation, in rotation.", COUNT, (1, 2, 3, 4))] = 3
     step: Annotated[
         float,
         Option("The first standard deviation, in points of FGD's score.", POSITIVE, FloatRange(0.01, 0.3, log=True)),
@@ -252,11 +241,7 @@ class EvolutionConfig:
     ] = 0.5
     reference: str = "fgd"  # the policy that gains are measured against
     planned_weight: Annotated[
-        float,
-        Option(
-            "Initial weight of planned losses of devices, in points per GPU.",
-            search=FloatRange(0.0, 100.0),
-        ),
+        float, Option("Initial weight of planned losses of devices, in points per GPU.", search=FloatRange(0.0, 100.0))
     ] = 50.0
     memory: Annotated[float, Option("Decay of the averaged mean per generation.")] = 0.97
     network: Literal["linear", "mlp"] = "linear"  # `linear`, or `mlp`: a linear policy plus a network of ReLU layers

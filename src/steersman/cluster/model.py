@@ -382,6 +382,11 @@ class Node:
         return self.gpu_count + sum(amount for name, amount in self.extended if name in GPU_RESOURCES)
 
     @property
+    def takes_any_pod(self) -> bool:
+        """Whether it takes pods without tolerations."""
+        return not self.unschedulable and all(taint.effect == "PreferNoSchedule" for taint in self.taints)
+
+    @property
     def gpu_type(self) -> GpuType:
         """Type of the devices in the mask."""
         return GpuType(self.gpu_model, self.gpu_resources) if self.gpu_count else ANY_GPU

@@ -68,14 +68,7 @@ from steersman.simulation.queueing import QueueInputs, Shapes, queue_of, shapes_
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
-from steersman.simulation.selection.choice import (
-    FIRST_SEED,
-    MemberChoice,
-    Selection,
-    choice_of,
-    fallback_of,
-    select,
-)
+from steersman.simulation.selection.choice import FIRST_SEED, MemberChoice, Selection, choice_of, fallback_of, select
 from steersman.simulation.selection.fitting import fit_weights
 from steersman.simulation.selection.stock_search import SearchOptions, StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
@@ -382,13 +375,7 @@ class Simulator:
         asked = as_policy(policy)
         chosen = self.member(asked, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
-            self.workload,
-            protocol,
-            seed=seed,
-            ratio=ratio,
-            load=load,
-            mean_duration=mean_duration,
-            shuffle=shuffle,
+            self.workload, protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration, shuffle=shuffle
         )
         # Results bear the portfolio's name, not the member's.
         decides = asked if chosen.policy is asked else decided_by(asked, chosen.policy)

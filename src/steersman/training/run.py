@@ -153,11 +153,7 @@ class TrainingRun:
             return self._train(learner, validate, save, on_iteration)
 
     def _train(
-        self,
-        learner: Learner,
-        validate: Callable[[], float] | None,
-        save: Save,
-        on_iteration: OnIteration | None,
+        self, learner: Learner, validate: Callable[[], float] | None, save: Save, on_iteration: OnIteration | None
     ) -> TrainingProgress:
         self._check()  # again: another process may have trained here until we got the lock
         self._open()

@@ -114,7 +114,9 @@ async def _checked(
 
 
 def _with_cookie(request: web.Request, token: str) -> web.Response:
-    response = web.Response(status=303, headers={"Location": _own_path(request)})
+    # Encoded, and not begun as the name of another host is.
+    location = "/" + quote(request.path.lstrip("/\\"), errors="surrogateescape")
+    response = web.Response(status=303, headers={"Location": location})
     response.set_cookie(_cookie_name(request), token, httponly=True, samesite="Strict", path="/")
     return response
 
@@ -126,11 +128,6 @@ def refused(status: int, problem: str) -> web.Response:
 
 def _cookie_name(request: web.Request) -> str:
     return COOKIE.format(request.get_extra_info("sockname", ("", 0))[1])
-
-
-def _own_path(request: web.Request) -> str:
-    """Return the path of a request for a Location: encoded, and not begun as the name of another host is."""
-    return "/" + quote(request.path.lstrip("/\\"), errors="surrogateescape")
 
 
 def _split(url: str) -> SplitResult:

@@ -183,11 +183,7 @@ def deployments_document(rows: Sequence[Row]) -> DeploymentsDocument:
         resets=resets,
         fillings=[
             Filling(
-                steps=part,
-                deployments=sums[i].deployments,
-                pods=sums[i].pods,
-                cpu=sums[i].cores,
-                memory=sums[i].gib,
+                steps=part, deployments=sums[i].deployments, pods=sums[i].pods, cpu=sums[i].cores, memory=sums[i].gib
             )
             for part, i in zip(parts, peaks, strict=True)
         ][:MOST_LISTED],
@@ -249,10 +245,7 @@ class WorkloadScreen(Screen):
 
     def routes(self) -> Sequence[web.RouteDef]:
         """Return the routes of the list and of a file."""
-        return (
-            web.get("/api/workload/files", self._get_files),
-            web.get("/api/workload/file", self._get_file),
-        )
+        return (web.get("/api/workload/files", self._get_files), web.get("/api/workload/file", self._get_file))
 
     async def _get_files(self, _: web.Request) -> web.Response:
         async with self._lock:

@@ -71,7 +71,7 @@ class ClusterCapacity:
 
 async def read_capacity(client: Client) -> ClusterCapacity:
     """Read the capacity for pods. Raises SteersmanError: no node takes pods without tolerations."""
-    usable = {node.name: node for node in await read_nodes(client) if takes_pods(node)}
+    usable = {node.name: node for node in await read_nodes(client) if node.takes_any_pod}
     if not usable:
         raise SteersmanError("the cluster has no node that takes pods without tolerations")
     cpu, memory, places = zip(*map(_amounts, usable.values()), strict=True)
@@ -94,11 +94,6 @@ async def read_capacity(client: Client) -> ClusterCapacity:
     # Allocatable may be stated as 0.
     shares = [amount / max(of, 1) for amount, of in zip(held, total, strict=True)]
     return ClusterCapacity(*total, max(cpu), max(memory), (shares[0], shares[1], shares[2]))
-
-
-def takes_pods(node: Node) -> bool:
-    """Return whether a node takes pods without tolerations."""
-    return not node.unschedulable and all(taint.effect == "PreferNoSchedule" for taint in node.taints)
 
 
 def _amounts(node: Node) -> tuple[int, int, int]:

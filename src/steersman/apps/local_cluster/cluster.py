@@ -202,7 +202,7 @@ def _remove(cluster_record: ClusterRecord, say: Callable[[str], None]) -> None:
     folder = record.folder_of(cluster_record.name)
     servers.stop(folder)  # of other backends, what is beside the control plane
     if cluster_record.way is ClusterBackend.CONTAINERS:
-        servers.remove_containers(folder, cluster_record.name)
+        servers.run_kwokctl(["kwokctl", "--name", cluster_record.name, "delete", "cluster"], folder)
     elif cluster_record.way is ClusterBackend.KUBECONFIG:
         try:
             asyncio.run(_delete_nodes(cluster_record))

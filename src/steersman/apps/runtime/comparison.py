@@ -284,8 +284,10 @@ class PolicyComparison:
         if self._basis is not None and not is_new and self._basis.holds_for(now):
             return False
         if now.skip_reason:
-            if nodes:  # else they are not listed yet
-                self._log_skip(now.skip_reason)
+            if nodes and now.skip_reason != self._logged_reason:  # without nodes they are not listed yet
+                self._logged_reason = now.skip_reason
+                decides = self.choice.policy.name
+                log.info("the policy cannot be compared with rules yet", why=now.skip_reason, decides=decides)
             return False
         if self._clock() < self._retry_at and not is_new:
             return False
@@ -339,11 +341,6 @@ class PolicyComparison:
     def _activate(self, choice: PolicyChoice) -> bool:
         self._version, previous, self.choice = self.file.version, self.choice, choice
         return not choice.is_same(previous)
-
-    def _log_skip(self, reason: str) -> None:
-        if reason != self._logged_reason:
-            self._logged_reason = reason
-            log.info("the policy cannot be compared with rules yet", why=reason, decides=self.choice.policy.name)
 
 
 def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:

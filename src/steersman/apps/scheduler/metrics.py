@@ -25,15 +25,11 @@ BIND_STATUSES = 0, 403, 404, 409, 422, 429, 500, 503, 504
 """HTTP statuses of bindings that failed, whose series begin with 0: the first failure is an increase then."""
 
 
-def _nothing() -> dict[str, int]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class MetricSources:
     """States that are read at a scrape; None is left out."""
 
-    pending: Callable[[], Mapping[str, int]] = _nothing  # pending pods by queue
+    pending: Callable[[], Mapping[str, int]] = dict  # pending pods by queue
     in_flight: Callable[[], int] | None = None  # bindings in flight
     bind_errors: Callable[[], Mapping[int, int]] | None = None  # by HTTP status, 0 where there was no answer
     reflectors: Mapping[str, Reflector] = field(default_factory=dict)  # by resource

@@ -163,41 +163,18 @@ def endpoints(api: Api, explainer: Explainer) -> tuple[Endpoint, ...]:
     return (
         Endpoint("/v1/scores", ScoreInputs, Scores, "Scores of nodes for a pod, as an array.", api.scores),
         Endpoint(
-            "/v1/limits",
-            ScoreInputs,
-            LimitedNodes,
-            "Nodes that a pod's hard limit of latency leaves.",
-            api.limit,
+            "/v1/limits", ScoreInputs, LimitedNodes, "Nodes that a pod's hard limit of latency leaves.", api.limit
         ),
         Endpoint("/v1/suggestions", ScoreInputs, Suggestion, "The node that would be chosen.", api.suggest),
         Endpoint(
-            "/v1/explain",
-            ScoreInputs,
-            Explanation,
-            "Why this node, and why not others.",
-            explainer.explain,
-            False,
+            "/v1/explain", ScoreInputs, Explanation, "Why this node, and why not others.", explainer.explain, False
+        ),
+        Endpoint("/score", ScoreRequest, ScoreResponse, "Scores of nodes that are sent, by name.", api.score),
+        Endpoint(
+            "/filter", ExtenderArgs, ExtenderFilterResult, "Scheduler extender: nodes that a pod fits.", api.filter
         ),
         Endpoint(
-            "/score",
-            ScoreRequest,
-            ScoreResponse,
-            "Scores of nodes that are sent, by name.",
-            api.score,
-        ),
-        Endpoint(
-            "/filter",
-            ExtenderArgs,
-            ExtenderFilterResult,
-            "Scheduler extender: nodes that a pod fits.",
-            api.filter,
-        ),
-        Endpoint(
-            "/prioritize",
-            ExtenderArgs,
-            list[HostPriority],
-            "Scheduler extender: scores, 0 to 10.",
-            api.prioritize,
+            "/prioritize", ExtenderArgs, list[HostPriority], "Scheduler extender: scores, 0 to 10.", api.prioritize
         ),
     )
 

@@ -17,14 +17,7 @@ from steersman.cluster import model
 from steersman.cluster.node_metrics import SHOWN, limits_of
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.metadata import (
-    NodeImage,
-    NodeObject,
-    NodeSpec,
-    NodeStatus,
-    NodeTaint,
-    ObjectMeta,
-)
+from steersman.cluster.objects.api.metadata import NodeImage, NodeObject, NodeSpec, NodeStatus, NodeTaint, ObjectMeta
 from steersman.cluster.objects.api.pods import (
     MAX_PORT,
     Affinity,

@@ -121,11 +121,7 @@ def features_only(learned: LearnedArrays) -> LearnedArrays:
 
 
 def with_weights(
-    learned: LearnedArrays,
-    weights: Array,
-    network: tuple[Layer, ...],
-    classes: ClassArrays,
-    rules: Array | None = None,
+    learned: LearnedArrays, weights: Array, network: tuple[Layer, ...], classes: ClassArrays, rules: Array | None = None
 ) -> LearnedArrays:
     """Return the arrays of a policy with `weights`, [4, W], an optional network and `rules`, [4, R], for pod classes.
 

@@ -37,9 +37,7 @@ class DefaultSelectors:
         candidates = (s for key, value in pairs for s in self._by_label.get((namespace, key, value), ()))
         matching = {pair for s in candidates if pairs >= set(s) for pair in s}
         required = {Requirement(key, "In", (value,)) for key, value in matching}
-        required.update(
-            *(s for s in self._by_expressions.get(namespace, ()) if all(holds(r, labels) for r in s)),
-        )
+        required.update(*(s for s in self._by_expressions.get(namespace, ()) if all(holds(r, labels) for r in s)))
         if not required:
             return None
         requirements = tuple(sorted(required, key=lambda r: (r.key, r.operator, r.values)))

@@ -56,12 +56,7 @@ class Fit:
     arrays: Arrays
 
 
-def fit(
-    workload: Workload,
-    options: SearchOptions,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> Fit:
+def fit(workload: Workload, options: SearchOptions, *, progress: Callable[[int, int], None] | None = None) -> Fit:
     """Fit a policy to a workload's nodes and profile.
 
     Args:

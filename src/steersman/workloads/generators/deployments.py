@@ -354,7 +354,7 @@ def _pods(row: Row, life: int, time: float, scheduler_name: str, namespace: str)
 
 def _usable(nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes that take pods without tolerations."""
-    usable = [n for n in nodes if not n.unschedulable and all(t.effect == "PreferNoSchedule" for t in n.taints)]
+    usable = [node for node in nodes if node.takes_any_pod]
     if not usable:
         raise UsageError(
             "the cluster has no node that takes pods without tolerations; loads are fractions of such nodes"

@@ -236,11 +236,6 @@ def start_containers(engine: str, version: str, folder: Path, name: str, kubecon
     run_kwokctl(command, folder)
 
 
-def remove_containers(folder: Path, name: str) -> None:
-    """Remove the containers of a cluster. Raises SteersmanError: it failed."""
-    run_kwokctl(["kwokctl", "--name", name, "delete", "cluster"], folder)
-
-
 def _answers(engine: str) -> bool:
     try:
         done = subprocess.run([engine, "info"], capture_output=True, timeout=ANSWER_SECONDS, check=False)
