@@ -196,11 +196,7 @@ class AgentScorer(Scorer):
 
 
 def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry | None) -> AgentPolicy:
-    """Return the policy of an agent.
-
-    Args:
-        fallback: policy where it does not answer.
-    """
+    """Return the policy of an agent. `fallback`: policy where it does not answer."""
     return AgentPolicy(
         name=settings.name,
         view=settings.view,

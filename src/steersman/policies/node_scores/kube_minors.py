@@ -82,11 +82,7 @@ def rules_of(minor: str) -> MinorRules:
 
 
 def parse_version(version: str) -> tuple[int, int]:
-    """Return major and minor of a version such as `v1.36.3+k3s1` or `1.36`.
-
-    Raises:
-        ValueError: it is not a version.
-    """
+    """Return major and minor of a version such as `v1.36.3+k3s1` or `1.36`. Raises ValueError: it is not a version."""
     found = VERSION.match(version)
     if found is None:
         raise ValueError(f"{version!r} is not a version of Kubernetes")
