@@ -46,7 +46,6 @@ class TelemetryScorer(Scorer):
     """Score by a rule of `node_metrics.rules`.
 
     Args:
-        rule: number of the rule.
         node_metrics: metrics of the nodes.
     """
 

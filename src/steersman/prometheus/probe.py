@@ -77,7 +77,6 @@ class Probe(Collector):
 
     Args:
         interval: seconds between round trips to a target.
-        timeout: timeout of one, seconds.
     """
 
     def __init__(

@@ -147,7 +147,6 @@ class MetricStore:
             values: [N, M] as from `last_values`.
             taken: [N, M] as from `last_values`.
             present: [N] whether a slot has a node.
-            now: monotonic seconds.
         """
         values, taken = self._with_all_users(values, taken, now)
         age = now - taken

@@ -19,7 +19,6 @@ def compile_kernels(policies: Sequence[str | Policy | PolicyProtocol], workloads
 
     Args:
         policies: policies to compile for; a user's own policies are not called.
-        workloads: workloads to compile for.
     """
     tiny = Workload(
         "tiny",

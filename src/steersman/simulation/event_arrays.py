@@ -163,7 +163,6 @@ def new_run(
     """Start a run on an empty cluster.
 
     Args:
-        cluster: everything that decisions read.
         arrivals: the pods.
         queue: the empty queue.
         infeasible: [S] from `find_infeasible`.

@@ -23,7 +23,6 @@ def kind_losses(sums: Floats, baseline: Floats, protocol: Protocol) -> Floats:
     Args:
         sums: [2, 4] of `Execution.paid_by_kind`, added over draws.
         baseline: the same of the baseline.
-        protocol: of the runs.
     """
     (paid, count), (paid_before, count_before) = sums, baseline
     mean = np.divide(paid, count, out=np.zeros(len(KINDS)), where=count > 0)
@@ -43,7 +42,6 @@ class KindLosses:
 
     Args:
         percent: what any kind may lose, see `kind_losses`.
-        protocol: of the runs.
     """
 
     def __init__(self, percent: float, protocol: Protocol) -> None:

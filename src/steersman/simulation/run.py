@@ -410,7 +410,6 @@ class Execution:
     Args:
         simulator: of the workload.
         plan: the arrivals.
-        policy: who decides.
         seed: of random choices.
         record: whether reasons are noted.
         begun: a run of the same policy that has not advanced, with the same nodes and the same pods standing on them:

@@ -85,7 +85,6 @@ def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints)
     """Return the waits of all arrivals of a record.
 
     Args:
-        record: the events.
         duration: [A] see `Waits`.
         demand: [A] see `Waits`.
         devices: [A] see `Waits`.

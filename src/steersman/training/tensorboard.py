@@ -29,7 +29,6 @@ class Board:
     """Scalars and histograms of a run; without TensorBoard they are in `metrics.csv` alone.
 
     Args:
-        folder: of the run.
         start: iterations that are done; what an earlier session wrote beyond them is hidden.
     """
 

@@ -17,7 +17,6 @@ class Validator:
     """Run validation episodes.
 
     Args:
-        environment: the environment.
         seeds: of the episodes on each workload.
         reference: the rule to compare with; it runs each episode once.
 

@@ -50,7 +50,6 @@ class EpisodeEvolution:
     Args:
         make_env: makes the environments; they reset in the same step.
         spec: the network: `linear`, `mlp` or `deepsets`, without normalisation and dropout.
-        config: options.
         seed: of candidates and episodes.
         start: initial weights, see `agents.networks.score_networks.export`; None: see `population.first_weights`.
 

@@ -141,7 +141,6 @@ class WeightSearch(ABC):
 
     Args:
         workloads: number of workloads, which are played in turn.
-        config: options.
         first: [W] first weights.
         searched: [W] which of them are searched for; None: all.
 
@@ -229,9 +228,6 @@ class OrderSearch(WeightSearch):
     """Search for the weights of an order.
 
     Args:
-        task: what is trained on.
-        config: options.
-        jobs: number of workers.
         start: first weights; None: shortest first.
     """
 

@@ -220,7 +220,6 @@ class Evolution:
     Args:
         workloads: the workloads of training.
         task: protocol and objective.
-        config: options.
         seed: of candidates and episodes.
         jobs: number of processes; the result does not depend on it.
         start: the policy to continue from, of the same network; None: FGD with planned losses.

@@ -57,7 +57,6 @@ class BindingObserver(Listener):
     """Listener of a cache that observes a scheduler's bindings, or those of all others.
 
     Args:
-        client: connection to the API server.
         scheduler_name: the scheduler whose pods the policy is for; nodes that they may enter count in observations and
             rewards.
         settings: view and objective.

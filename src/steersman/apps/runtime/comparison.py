@@ -222,7 +222,6 @@ class PolicyComparison:
     """Choice of the active policy on a live cluster, with its reasons in the log.
 
     Args:
-        file: the configured policy.
         unchecked: whether the configured policy is used without a comparison; a portfolio then uses its first member.
         clock: function that returns the time in seconds.
         work: function that compares; it runs in a separate process, so it must be a module-level function.

@@ -235,7 +235,6 @@ class PolicyManager:
     """Own the active policy and its workload profile; reload the file and request new deciders when either changes.
 
     Args:
-        policy: the configured policy.
         telemetry: measurements of the cluster; None without telemetry. The caller keeps them up to date.
         unchecked: whether a learned policy is used without a comparison with rules on the cluster.
         scheduler_name: the scheduler whose pods decide which nodes are eligible; "": the pods that are asked about.

@@ -112,7 +112,6 @@ class AgentScorer(Scorer):
     """Ask the agent where a pod goes, then choose by its answer, and keep what it needs to learn from that.
 
     Args:
-        policy: the policy.
         context: the cluster.
     """
 
@@ -209,11 +208,7 @@ def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry
 
 
 class AgentMetrics(Collector):
-    """Collector of an agent's metrics.
-
-    Args:
-        link: connection to the agent.
-    """
+    """Collector of an agent's metrics."""
 
     def __init__(self, link: AgentLink) -> None:
         self._link = link

@@ -100,7 +100,6 @@ class Binder:
     """Client that binds pods.
 
     Args:
-        client: connection to the API server.
         objection: returns why a pod must not be bound to this node now, "" for nothing. It is asked before each
             attempt, and again when the connection is there, right before the binding is sent.
     """

@@ -49,7 +49,6 @@ class DeviceBinder:
     """Client that claims devices.
 
     Args:
-        client: connection to the API server.
         claims: what is known of devices and claims.
     """
 

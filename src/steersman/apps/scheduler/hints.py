@@ -25,11 +25,7 @@ MAX_DELAY_SECONDS = 0.1  # maximum delay of a search, whatever its share
 
 
 class Hints:
-    """Collected cluster changes, until the pods that they help are looked for.
-
-    Args:
-        clock: monotonic clock, seconds.
-    """
+    """Collected cluster changes, until the pods that they help are looked for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

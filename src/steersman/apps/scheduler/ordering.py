@@ -120,12 +120,7 @@ def _empty(rows: int) -> WaitingGroups:
 
 
 class PodOrdering:
-    """Who goes next in a queue.
-
-    Args:
-        order: the order.
-        clock: monotonic clock, seconds.
-    """
+    """Who goes next in a queue."""
 
     def __init__(self, order: LiveOrder, clock: Callable[[], float] = time.monotonic) -> None:
         self.order, self._clock = order, clock

@@ -74,7 +74,6 @@ class BindingCheck:
 
     Args:
         errors: number of answers to bindings by HTTP status.
-        clock: monotonic clock, seconds.
     """
 
     def __init__(self, errors: Callable[[], Mapping[int, int]], clock: Callable[[], float] = time.monotonic) -> None:
@@ -99,12 +98,7 @@ class BindingCheck:
 
 
 class LiveScheduler(Scheduler):
-    """Scheduler with a policy that follows the live workload profile.
-
-    Args:
-        client: connection to the API server.
-        settings: settings.
-    """
+    """Scheduler with a policy that follows the live workload profile."""
 
     def __init__(self, client: Client, settings: SchedulerSettings) -> None:
         self.settings = settings

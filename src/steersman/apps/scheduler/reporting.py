@@ -30,8 +30,6 @@ class StatusReporter:
     """Reporter of a scheduler's results.
 
     Args:
-        metrics: counters.
-        events: recorder of events.
         conditions: writer of pods' conditions, which autoscalers read.
         bound: called for each bound pod.
     """
@@ -98,7 +96,6 @@ class Conditions:
     """Writer of the condition `PodScheduled` of unschedulable pods, the newest for each.
 
     Args:
-        client: connection to the API server.
         busy: while it returns True one condition is written at a time, since bindings come first.
     """
 

@@ -67,7 +67,6 @@ class Scheduler(Listener):
     """Scheduler of one cluster.
 
     Args:
-        client: connection to the API server.
         make_decider: builds the policy's decider for the state of the cache.
         reporter: reports results.
         options: pods of this scheduler.
@@ -76,7 +75,6 @@ class Scheduler(Listener):
         succeeds: returns, when `schedule` starts, our identity if the last leader has not released the lease, else "".
             Its bindings are invalidated then.
         selectors: what selects pods for default spreading, for policies that use it.
-        clock: monotonic clock, seconds.
         order: who goes next among the waiting pods; None: the oldest.
     """
 
@@ -448,7 +446,6 @@ class Scheduler(Listener):
         """Return the policy's choice, and whether only a reservation refused the pod.
 
         Args:
-            queued: the pod.
             volumes: what its claims get on nodes; None: it has none.
             allowed: nodes that it may take, [N]; None: all.
             closed: nodes that it may take only if it leaves room for the pod that goes next, [N]; None: none.

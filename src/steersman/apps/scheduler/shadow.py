@@ -217,7 +217,6 @@ class Shadow:
     """Shadow of another scheduler.
 
     Args:
-        client: connection to the API server.
         make_decider: builds the policy's decider for a cache.
         shadowed: `schedulerName` of the pods.
         selectors: what selects pods for default spreading, for policies that use it.

@@ -27,7 +27,6 @@ class VolumeBinder:
     """Client that binds claims.
 
     Args:
-        client: connection to the API server.
         objects: claims and volumes; decisions are assumed there.
 
     Attributes:

@@ -94,7 +94,6 @@ class Listener:
         """Handle a node that was added, changed or deleted, or whose pods changed.
 
         Args:
-            slot: of the node.
             may_have_grown: whether there may be room for a pod that waits; not after a deletion.
         """
 

@@ -41,7 +41,6 @@ class ClusterCache(PodStore):
     """Store of a live cluster's pods and nodes, fed by watches.
 
     Args:
-        client: connection to the API server.
         listener: notified of changes.
         selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, the
             labels that it reads are stored, and pods have the classes that it reads.

@@ -47,7 +47,6 @@ class DeviceClaims:
     """GPUs of ResourceClaims, and devices that nodes offer by ResourceSlices, kept by watches once they are needed.
 
     Args:
-        client: connection to the API server.
         changed: called with the key of a pod whose GPUs may have changed.
         offers_changed: called with the last offers after `offers` changed.
     """

@@ -53,7 +53,6 @@ class LiveArrays:
     """The arrays and the scorer of one policy on a live cluster.
 
     Args:
-        view: the cluster.
         policy: the policy; not a portfolio.
 
     Attributes:

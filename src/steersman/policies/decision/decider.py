@@ -34,7 +34,6 @@ class Decider:
 
     Args:
         view: the cluster; the caller reports every node change by `changed`.
-        policy: the policy.
 
     Attributes:
         live: the policy's arrays and scorer, which follow the cluster.

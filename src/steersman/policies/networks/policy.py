@@ -97,7 +97,6 @@ class NetworkScorer(Scorer):
     """Score nodes by a network.
 
     Args:
-        policy: the network.
         observations: source of its observations.
     """
 

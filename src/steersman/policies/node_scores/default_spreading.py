@@ -50,7 +50,6 @@ class PodReader:
     Default constraints of the profile become constraints of the pods that have none and that something selects.
 
     Args:
-        profile: the profile.
         services: returns what selects pods now; the same object while that does not change.
     """
 

@@ -355,7 +355,7 @@ def _card(
         estimates=order.run_times.source,
         ageing=order.ageing,
         hidden=config.hidden,
-        objective=objective_text(),
+        objective=", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True)),
         training=(history.name,),
         settings={
             **asdict(config),
@@ -366,8 +366,3 @@ def _card(
         reference=reference.name,
         made_by=__version__,
     )
-
-
-def objective_text() -> str:
-    """Return the logarithm of `cost` in words."""
-    return ", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True))

@@ -89,7 +89,6 @@ class TraceContent(PodContent):
     """Jobs of some files.
 
     Args:
-        files: the files.
         entries: jobs in any order, and why others are left out.
         owners: what the owners of jobs are, such as "user".
         unused: what of the files is not used, a part of a sentence.
