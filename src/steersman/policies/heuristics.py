@@ -1,4 +1,4 @@
-"""Policies of published heuristics and kube-scheduler's resource scores, alone or in a weighted sum."""
+"""Policies of published heuristics and kube-scheduler's resource scores, alone or in a weighted sum; and of chance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
 from steersman.orders.order import AGE, Order
-from steersman.policies.base import Candidates, Policy, ScoringContext
+from steersman.policies.base import Candidates, EqualScorer, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.explanation_kernels import rule_scores
@@ -45,6 +45,21 @@ class HeuristicPolicy(Policy):
             Contribution(local_scores.NAMES[kind], float(a), float(b), weight * float(a - b))
             for kind, weight, a, b in zip(self.kinds, self.weights, *scores, strict=True)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPolicy(Policy):
+    """Uniform choice among feasible nodes, and among fitting devices for a pod with a GPU share."""
+
+    name: str = "random"
+    order: Order = AGE
+
+    @property
+    def selection(self) -> SelectionRules:
+        return SelectionRules(kernels.SELECT_RANDOM, kernels.DEVICES_RANDOM, follows_classes=False)
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        return EqualScorer()
 
 
 def heuristic(name: str) -> HeuristicPolicy:

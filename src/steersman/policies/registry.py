@@ -20,13 +20,12 @@ from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.kube_configuration import configured_policy, is_configuration, split_minor
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.formula import FORMULA_SUFFIX, is_formula, open_formula
-from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
+from steersman.policies.heuristics import HEURISTIC_IDS, RandomPolicy, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.kube_minors import rules_of
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
-from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import SCHEMES, open_url
 from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
@@ -17,7 +17,6 @@ from steersman.orders.order import AGE
 from steersman.policies.features import TELEMETRY, View, view
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_metrics.rules import METRIC_RULES
-from steersman.training.workloads import check_disjoint, identity
 from steersman.workloads.workload import Workload
 
 WorkloadProtocol = Literal["inflation", "arrivals", "timed"]
@@ -160,3 +159,15 @@ class ValidationEnvs:
     def _figures(self) -> Arrays:
         infos = self.core.infos()
         return {figure: infos[figure] for figure in FIGURES if figure in infos}
+
+
+def identity(workload: Workload) -> str:
+    """Return what identifies a workload in a checkpoint."""
+    return f"{workload.name}: {len(workload.nodes)} nodes, {len(workload.pods)} pods"
+
+
+def check_disjoint(training: Sequence[Workload], validation: Sequence[Workload] = (), test: Iterable[str] = ()) -> None:
+    """Check that no training workload is used for validation or, by its name, the test. Raises UsageError: one is."""
+    both = {workload.name for workload in training} & ({workload.name for workload in validation} | set(test))
+    if both:
+        raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")

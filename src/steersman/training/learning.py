@@ -6,25 +6,26 @@ Importing this module needs no torch; training by gradients does.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from steersman.agents.networks.spec import sizes_of
 from steersman.agents.registry import EVOLUTION, algorithm_specs, find_algorithm
 from steersman.core.errors import UsageError
 from steersman.core.extensions import attribute_foreign_errors
 from steersman.core.stored_command import StoredCommand
+from steersman.envs.environment import RETURN, Chooser, Figures
 from steersman.orders.registry import find_order
-from steersman.policies.files.policy_file import Card, with_stored_order, write_policy
+from steersman.policies.files.policy_file import Card, WorkloadResult, with_stored_order, write_policy
 from steersman.policies.networks.registry import find_network
-from steersman.training.environment import EnvironmentSpec
+from steersman.training.environment import EnvironmentSpec, check_disjoint
 from steersman.training.network import NetworkPlan, fingerprint
 from steersman.training.run import Learner, OnIteration, TrainingLimits, TrainingProgress, TrainingRun
-from steersman.training.validation import Validator
-from steersman.training.workloads import check_disjoint
 from steersman.version import __version__
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from steersman.agents.evolution.episodes import EpisodeEvolution
 
 VALIDATION_SEEDS = (5001, 5002, 5003)
+LEAST_RETURN = 1e-9
 DEVICES = "cpu, cuda, cuda:0, mps or auto"
 
 
@@ -245,3 +247,48 @@ def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Vali
         made_by=f"steersman {__version__}",
     )
     return with_stored_order(card, find_order(scene.order))
+
+
+class Validator:
+    """Run validation episodes.
+
+    Args:
+        seeds: of the episodes on each workload.
+        reference: the rule to compare with; it runs each episode once.
+
+    Raises:
+        UsageError: the environment has no such rule, or an option of it is invalid.
+    """
+
+    def __init__(self, environment: EnvironmentSpec, seeds: Sequence[int], reference: str) -> None:
+        environment.check_rule(reference)
+        self.episodes, self.reference = environment.stage(seeds), reference
+        self._reference_figures: dict[str, Figures] = {}
+        self._policy_figures: dict[str, Figures] = {}
+
+    def validate(self, choose: Chooser) -> float:
+        """Return by how many percent the mean return exceeds the reference's: the mean over workloads."""
+        gains = []
+        for name in self.episodes.names:
+            if name not in self._reference_figures:
+                self._reference_figures[name] = self.episodes.play(name, self.reference)
+            self._policy_figures[name] = self.episodes.play(name, choose)
+            mean = float(self._policy_figures[name][RETURN].mean())
+            reference_mean = float(self._reference_figures[name][RETURN].mean())
+            # `abs`: the reference's return may be negative.
+            gains.append(100.0 * (mean - reference_mean) / max(abs(reference_mean), LEAST_RETURN))
+        return float(np.mean(gains))
+
+    def scores(self) -> tuple[WorkloadResult, ...]:
+        """Return the means of the last validation, for a model card: the return and the environment's metrics."""
+        scores = []
+        for name, figures in self._policy_figures.items():
+            baseline_figures = self._reference_figures[name]
+            for figure in (RETURN, *(each for each in figures if each != RETURN)):
+                means = float(figures[figure].mean()), float(baseline_figures[figure].mean())
+                if np.isfinite(means).all():  # an episode that was too short has no metrics
+                    mean, baseline = (round(value, 6) for value in means)
+                    scores.append(
+                        WorkloadResult(name, figure, mean, self.reference, baseline, len(self.episodes.seeds))
+                    )
+        return tuple(scores)
