@@ -98,14 +98,6 @@ _NO_SPEC, _NO_STATUS, _NO_AFFINITY = NodeSpec(), NodeStatus(), Affinity()
 _NO_NODES, _NO_PODS = NodeAffinity(), PodAffinity()
 
 
-def node_from_object(obj: Object, *, file: str = "", where: str = "") -> model.Node:
-    """Return a v1 Node of a parsed document."""
-    try:
-        return decode_node(converted(obj, NodeObject))
-    except FieldError as error:
-        raise InputError(file, where, error.field, error.problem) from None
-
-
 def pod_from_object(
     obj: Object,
     *,
