@@ -58,8 +58,17 @@ def _check_batch_size(config: DQNConfig | ImitationConfig) -> None:
         )
 
 
+class CheckedConfig:
+    """Options of an algorithm, whose values are in range."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+
 @dataclass(frozen=True, slots=True)
-class DQNConfig:
+class DQNConfig(CheckedConfig):
     """Options of DQN."""
 
     gamma: Gamma = 0.99
@@ -129,12 +138,12 @@ class DQNConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
-        check_config(self)
+        CheckedConfig.__post_init__(self)
         _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)
-class ActorCriticConfig:
+class ActorCriticConfig(CheckedConfig):
     """Options of actor-critic."""
 
     gamma: Gamma = 0.99
@@ -159,12 +168,9 @@ class ActorCriticConfig:
     max_grad_norm: GradientNorms = 0.5
     candidates: Candidates = 128
 
-    def __post_init__(self) -> None:
-        check_config(self)
-
 
 @dataclass(frozen=True, slots=True)
-class PPOConfig:
+class PPOConfig(CheckedConfig):
     """Options of PPO."""
 
     gamma: Gamma = 0.99
@@ -184,12 +190,9 @@ class PPOConfig:
     max_grad_norm: GradientNorms = 0.5
     candidates: Candidates = 128
 
-    def __post_init__(self) -> None:
-        check_config(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ImitationConfig:
+class ImitationConfig(CheckedConfig):
     """Options of imitation."""
 
     learning_rate: Annotated[float, Option("Of Adam.", POSITIVE, LEARNING_RATES)] = 1e-3
@@ -207,12 +210,12 @@ class ImitationConfig:
     ] = 128
 
     def __post_init__(self) -> None:
-        check_config(self)
+        CheckedConfig.__post_init__(self)
         _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeEvolutionConfig:
+class EpisodeEvolutionConfig(CheckedConfig):
     """Options of evolution in environments."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
@@ -222,12 +225,9 @@ class EpisodeEvolutionConfig:
     ] = 0.3
     memory: Annotated[float, Option("Decay of the averaged mean per generation.", SHARE, FloatRange(0.5, 0.98))] = 0.9
 
-    def __post_init__(self) -> None:
-        check_config(self)
-
 
 @dataclass(frozen=True, slots=True)
-class EvolutionConfig:
+class EvolutionConfig(CheckedConfig):
     """Options of evolution on workloads."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
@@ -248,7 +248,7 @@ class EvolutionConfig:
     hidden: str = "16"  # widths of these layers, separated by commas
 
     def __post_init__(self) -> None:
-        check_config(self)
+        CheckedConfig.__post_init__(self)
         if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
             raise UsageError(f"hidden {self.hidden!r}: expected widths of layers, such as 16 or 32,16")
 

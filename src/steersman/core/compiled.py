@@ -159,16 +159,6 @@ def kernel_digest(dispatcher: Any) -> str:
     return digest.hexdigest()
 
 
-def source_files(file: Path) -> set[Path]:
-    """Return the files of the functions and named tuples that are in the keys of a file's kernels."""
-    module = importlib.import_module(".".join((PACKAGE.name, *file.relative_to(PACKAGE).with_suffix("").parts)))
-    own = (
-        each for each in vars(module).values() if isinstance(each, Dispatcher) and each.__module__ == module.__name__
-    )
-    names = {each.__module__ for kernel in own for each in _reachable(kernel)}
-    return {Path(cast(str, sys.modules[name].__file__)) for name in names}
-
-
 def _reachable(dispatcher: Any) -> list[Any]:
     """Return a kernel and all kernels, functions and named tuples that it uses, directly or through others."""
     found = {dispatcher: None}

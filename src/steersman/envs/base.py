@@ -147,6 +147,16 @@ def check_actions(actions: npt.NDArray[Any], nodes: int) -> npt.NDArray[np.int64
     return checked
 
 
+def check_limits(penalty: float, step_limit: int | None, servers_per_rack: int = 0) -> None:
+    """Check options that environments share. Raises UsageError: one is out of range."""
+    if not 0 <= penalty < 1e9:
+        raise UsageError(f"penalty must be at least 0, not {penalty}")
+    if step_limit is not None and step_limit < 1:
+        raise UsageError(f"step_limit must be at least 1, not {step_limit}")
+    if servers_per_rack < 0:
+        raise UsageError(f"servers_per_rack must be at least 0, not {servers_per_rack}")
+
+
 RESET_KINDS: dict[str, type[Any]] = {
     "seed": int,
     "nodes": int,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.base import known_options, make_options
+from steersman.envs.base import check_limits, known_options, make_options
 from steersman.envs.inflation.episodes import WorkloadLike, workload_of
 from steersman.orders import queue, scores
 from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD
@@ -65,8 +65,7 @@ class QueueOptions:
             raise UsageError(f"overtaking {self.overtaking!r}: expected {' or '.join(COMMITTING)}")
         if self.objective not in (known := get_args(Objective)):
             raise UsageError(f"objective {self.objective!r}: expected {' or '.join(known)}")
-        if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
+        check_limits(self.penalty, None)
 
 
 class QueueEnv(gymnasium.Env[Observation, np.int64]):

@@ -25,17 +25,18 @@ from steersman.apps.load.run_state import (
     RunPodTracker,
     RunState,
     StateStore,
+    create_own,
     delete_pods,
     deployment_object,
     new_id,
     selector,
 )
 from steersman.apps.runtime.listing import ALL_PODS, documents, read_nodes, warn_ignored
-from steersman.apps.runtime.tasks import BackgroundTasks, delete_if_exists, retry_transient, run_concurrently
+from steersman.apps.runtime.tasks import BackgroundTasks, delete_if_exists, run_concurrently
 from steersman.cluster.model import Node
 from steersman.cluster.objects.decoding import is_finished, pod_from_object
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.client import Client
 from steersman.workloads.generators.deployments import (
     ADD,
     COLUMNS,
@@ -249,17 +250,11 @@ class DeploymentLoadGenerator:
         manifest = deployment_object(
             row, self.state.id, fill_options.scheduler_name, fill_options.image, fill_options.annotations
         )
-        try:
-            await retry_transient(lambda: self.client.create(self._path, manifest))
-        except ApiError as error:
-            if error.status != 409:
-                raise SteersmanError(f"Deployment {row.name}: {error.message}") from None
-            existing = await retry_transient(lambda: self.client.get(f"{self._path}/{row.name}"))
-            if (existing["metadata"].get("labels") or {}).get(RUN) != self.state.id:
-                raise SteersmanError(
-                    f"Deployment {self.store.namespace}/{row.name} exists already and is not of this run; "
-                    "--namespace names another place"
-                ) from None
+        taken = (
+            f"{self.store.namespace}/{row.name} exists already and is not of this run; --namespace names another place"
+        )
+        what = f"Deployment {row.name}"
+        await create_own(self.client, self._path, manifest, self.state.id, what, f"Deployment {taken}")
 
     async def _delete(self, names: Sequence[str]) -> None:
         if set(names) >= self._created.keys():

@@ -20,10 +20,10 @@ from steersman.apps.load.run_state import (
     MANAGER,
     PODS,
     PRIORITY_CLASSES,
-    RUN,
     RunPodTracker,
     RunState,
     StateStore,
+    create_own,
     pod_object,
     run_labels,
 )
@@ -188,18 +188,12 @@ class PodReplay:
     async def _create(self, i: int) -> None:
         pod = self.pods[i].pod
         manifest = pod_object(pod, self.state.id, self.image, self._classes.get(pod.priority, ""))
-        path = PODS.format(pod.namespace)
-        try:
-            await retry_transient(lambda: self.client.create(path, manifest))
-        except ApiError as error:
-            if error.status != 409:
-                raise SteersmanError(f"pod {pod.namespace}/{pod.name}: {error.message}") from None
-            existing = await retry_transient(lambda: self.client.get(f"{path}/{pod.name}"))
-            if (existing["metadata"].get("labels") or {}).get(RUN) != self.state.id:
-                raise SteersmanError(
-                    f"pod {pod.namespace}/{pod.name} exists already and is not of this replay; --clean removes what "
-                    "others made, --namespace names another place"
-                ) from None
+        what = f"pod {pod.namespace}/{pod.name}"
+        taken = (
+            f"{what} exists already and is not of this replay; --clean removes what others made, --namespace names "
+            "another place"
+        )
+        await create_own(self.client, PODS.format(pod.namespace), manifest, self.state.id, what, taken)
         self._creating.discard(i)
         # The watch may show the pod before the request is answered.
         self._unseen |= {f"{pod.namespace}/{pod.name}"} - self._seen

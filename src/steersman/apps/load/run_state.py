@@ -21,7 +21,7 @@ from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.decoding import PLACEHOLDER_IMAGE
 from steersman.cluster.objects.manifests import Manifest, pod_to_object
 from steersman.core.errors import InputError, SteersmanError
-from steersman.kubernetes.client import MISSING, ApiError, Client
+from steersman.kubernetes.client import CONFLICT, MISSING, ApiError, Client
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.workloads.generators.deployments import Row
 
@@ -100,6 +100,18 @@ def pod_object(pod: Pod, run: str, image: str, priority_class: str = "") -> Mani
     if priority_class:
         spec["priorityClassName"] = priority_class
     return result
+
+
+async def create_own(client: Client, path: str, manifest: Manifest, run: str, what: str, taken: str) -> None:
+    """Create an object of a run, unless an earlier attempt has. Raises SteersmanError: it failed; `taken` says why."""
+    try:
+        await retry_transient(lambda: client.create(path, manifest))
+    except ApiError as error:
+        if error.status != CONFLICT:
+            raise SteersmanError(f"{what}: {error.message}") from None
+        existing = await retry_transient(lambda: client.get(f"{path}/{manifest['metadata']['name']}"))
+        if (existing["metadata"].get("labels") or {}).get(RUN) != run:
+            raise SteersmanError(taken) from None
 
 
 def check_name(name: str, file: str, where: str) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -183,7 +184,9 @@ def tune(
             for number in range(1, budget.workers):
                 # Signals wait until the process is in the list, or Ctrl-C could leave it running.
                 with defer_signals():
-                    processes.append(start_worker(_work_for, plan, store, limits, fixed, end, number))
+                    processes.append(
+                        start_worker(_work_silently, store, partial(_work, plan, store, limits, fixed, end, number))
+                    )
             _work(plan, store, limits, fixed, end, 0, on_trial)
             for process in processes:
                 process.join()
@@ -220,20 +223,13 @@ def _check_common_options(study: optuna.Study, common: dict[str, Any], store: St
     study.set_user_attr(COMMON, now)
 
 
-def _work_for(
-    plan: AnyPlan,
-    store: StudyStorage,
-    limits: TrainingLimits,
-    fixed: Collection[str],
-    end: StoppingCriterion,
-    worker: int,
-) -> None:
+def _work_silently(store: StudyStorage, work: Callable[[], None]) -> None:
     """Run trials in a worker process; the first process reports errors."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with suppress(SteersmanError), store.one_line_errors():
-        _work(plan, store, limits, fixed, end, worker)
+        work()
 
 
 def _work(

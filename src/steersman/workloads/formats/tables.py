@@ -262,3 +262,9 @@ def write_rows(stream: TextIO, columns: Sequence[str], cells: Iterable[Sequence[
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(cells)
+
+
+def csv_text(columns: Sequence[str], cells: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO(newline="")
+    write_rows(text, columns, cells)
+    return text.getvalue()
