@@ -17,7 +17,7 @@ from steersman.agents.configs import EvolutionConfig
 from steersman.core.atomic_files import write_atomically
 from steersman.core.engines import available_workers, make_workers
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.simulation.compilation import compile_kernels
+from steersman.simulation.preparation import compile_kernels
 from steersman.simulation.result import RunResult
 from steersman.training import plans
 from steersman.training.plans import AnyPlan

@@ -87,7 +87,7 @@ COMPILING = "compiling the simulator for this machine (once, about half a minute
 
 
 def compile_for(policies: Sequence[str], workloads: Iterable[Workload] = ()) -> None:
-    from steersman.simulation.compilation import compile_kernels
+    from steersman.simulation.preparation import compile_kernels
 
     with status_if_slow(COMPILING):
         compile_kernels(policies, workloads)

@@ -1,4 +1,4 @@
-"""Observations for networks: as tensors, sampled (candidates), stacked, and packed for a checkpoint."""
+"""Observations for networks, as tensors, sampled, stacked and packed; and nodes drawn by their scores, a softmax."""
 
 from __future__ import annotations
 
@@ -20,6 +20,24 @@ Tensors = dict[str, Tensor]  # the same with `mask` bool and `groups` int64
 Actions = npt.NDArray[np.int64]
 
 FEASIBLE_SHARE = 0.75  # share of feasible candidates; the others represent the rest of the cluster
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Return [B, N] the log softmax of scores; masked ones are so low that their probability is exactly zero."""
+    return torch.log_softmax(scores, dim=-1)
+
+
+def entropy(log_probability: Tensor, mask: Tensor) -> Tensor:
+    """Return [B] the entropy -sum p log p over the feasible nodes, in nats."""
+    term = log_probability.exp() * log_probability
+    return -torch.where(mask, term, torch.zeros_like(term)).sum(-1)
+
+
+def draw(scores: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], rng: np.random.Generator) -> Actions:
+    """Return [E] rows drawn from the softmax over the feasible nodes, by the Gumbel-max trick (Gumbel, 1954)."""
+    noisy = scores.astype(np.float64) + rng.gumbel(size=scores.shape)
+    rows: Actions = np.where(mask, noisy, -np.inf).argmax(1)
+    return rows
 
 
 def as_tensors(observation: Mapping[str, npt.NDArray[Any]], device: torch.device) -> Tensors:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
-from steersman.apps.scheduler.queued_pod import Group, QueuedPod
+from steersman.apps.scheduler.ordering import Group, QueuedPod
 from steersman.cluster.arrays import room_for
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod

@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from steersman.apps.scheduler.ordering import PodOrdering
-from steersman.apps.scheduler.queued_pod import NO_GROUP, Group, QueuedPod, QueueState
+from steersman.apps.scheduler.ordering import NO_GROUP, Group, PodOrdering, QueuedPod, QueueState
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.orders.order import AGE

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from steersman.apps.scheduler.metrics import SchedulerMetrics
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.cluster.objects.api.pods import UNSCHEDULABLE
 from steersman.core.errors import SteersmanError
 from steersman.core.event_loop import Backoff

@@ -19,9 +19,8 @@ from steersman.apps.scheduler.backfill import Backfill
 from steersman.apps.scheduler.binder import Binder, BindOutcome
 from steersman.apps.scheduler.device_binder import DeviceBinder
 from steersman.apps.scheduler.hints import Hints
-from steersman.apps.scheduler.ordering import PodOrdering
+from steersman.apps.scheduler.ordering import PodOrdering, QueuedPod
 from steersman.apps.scheduler.queue import SchedulingQueue
-from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import StatusReporter
 from steersman.apps.scheduler.takeover import fence
 from steersman.apps.scheduler.volume_binder import VolumeBinder
