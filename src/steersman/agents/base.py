@@ -91,28 +91,20 @@ def teacher_of(env: VectorEnv[Any, Any, Any], *rule: str) -> Teacher | None:
 
 
 class Agent(ABC):
-    """An agent that learns by gradients.
-
-    Args:
-        env: E environments that reset in the same step, with `snapshot()` and `restore()` if the run is to be resumed.
-        network: scores nodes; trained in place.
-        config: the algorithm's options.
-        seed: of the environments, exploration and dropout.
-        device: device of the networks (`cpu`, `cuda`, `cuda:1`).
-        teacher: actions to learn or explore from, or None.
-    """
+    """An agent that learns by gradients."""
 
     algorithm: ClassVar[str]
     asks_teacher: bool = False  # whether the teacher acts on every observation
 
     def __init__(
         self,
+        # E environments that reset in the same step, with `snapshot()` and `restore()` if the run is to be resumed
         env: VectorEnv[Any, Any, Any],
-        network: ScoreNetwork,
-        config: Any,
-        seed: int,
-        device: str | torch.device = "cpu",
-        teacher: Teacher | None = None,
+        network: ScoreNetwork,  # scores nodes; trained in place
+        config: Any,  # the algorithm's options
+        seed: int,  # of the environments, exploration and dropout
+        device: str | torch.device = "cpu",  # device of the networks (`cpu`, `cuda`, `cuda:1`)
+        teacher: Teacher | None = None,  # actions to learn or explore from, or None
     ) -> None:
         if env.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
             raise UsageError(

@@ -76,11 +76,6 @@ class _Event:
 class EventRecorder:
     """Recorder of events; an asynchronous context manager that gives unsent events five seconds at its end.
 
-    Args:
-        instance: `reportingInstance`; by default a name that no other process has.
-        busy: while it returns True one event is sent at a time, since bindings come first.
-        room: number of events that may wait; beyond it the oldest is dropped.
-
     Attributes:
         sent, dropped, failed: successful requests, events never sent, requests given up.
     """
@@ -89,9 +84,10 @@ class EventRecorder:
         self,
         client: Client,
         *,
-        instance: str = "",
+        instance: str = "",  # `reportingInstance`; by default a name that no other process has
+        # While it returns True one event is sent at a time, since bindings come first
         busy: Callable[[], bool] = lambda: False,
-        room: int = ROOM,
+        room: int = ROOM,  # number of events that may wait; beyond it the oldest is dropped
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client, self.instance = client, instance or own_identity()

@@ -300,21 +300,15 @@ class OptionalReflector(Reflector):
 
 
 class NeededReflector(OptionalReflector):
-    """Objects of one collection, kept by a watch once they are needed.
-
-    Args:
-        kind: type that its objects are decoded to.
-        objects: key -> object, kept up to date.
-        changed: called with the key of a changed object, "" for any number of them.
-    """
+    """Objects of one collection, kept by a watch once they are needed."""
 
     def __init__(
         self,
         client: Client,
         path: str,
-        kind: type[msgspec.Struct],
-        objects: dict[str, Any],
-        changed: Callable[[str], None],
+        kind: type[msgspec.Struct],  # type that its objects are decoded to
+        objects: dict[str, Any],  # key -> object, kept up to date
+        changed: Callable[[str], None],  # called with the key of a changed object, "" for any number of them
         refused: Callable[[str], None],
     ) -> None:
         super().__init__(client, path, self, refused)

@@ -151,27 +151,16 @@ def new_record(events: int, *, reasons: bool) -> EventRecord:
 
 def new_run(
     cluster: DecisionState,
-    arrivals: Arrivals,
-    queue: QueueArrays,
-    infeasible: npt.NDArray[np.bool_],
-    lifted: npt.NDArray[np.bool_],
-    nominated: npt.NDArray[np.int64],
-    room: npt.NDArray[np.int64],
-    eligible: npt.NDArray[np.bool_],
-    seed: int,
+    arrivals: Arrivals,  # the pods
+    queue: QueueArrays,  # the empty queue
+    infeasible: npt.NDArray[np.bool_],  # [S] from `find_infeasible`
+    lifted: npt.NDArray[np.bool_],  # [S] see `Run`
+    nominated: npt.NDArray[np.int64],  # [M, 2] see `Run`
+    room: npt.NDArray[np.int64],  # [K, 2] see `Run`
+    eligible: npt.NDArray[np.bool_],  # [N] whether a node is part of the totals
+    seed: int,  # of the random numbers
 ) -> Run:
-    """Start a run on an empty cluster.
-
-    Args:
-        arrivals: the pods.
-        queue: the empty queue.
-        infeasible: [S] from `find_infeasible`.
-        lifted: [S] see `Run`.
-        nominated: [M, 2] see `Run`.
-        room: [K, 2] see `Run`.
-        eligible: [N] whether a node is part of the totals.
-        seed: of the random numbers.
-    """
+    """Start a run on an empty cluster."""
     count = len(arrivals.class_id)
     sums = np.zeros(CAUSE + len(CAUSES))
     # An empty cluster has fragmented GPU already: idle GPU that some typical pod cannot use.

@@ -288,23 +288,19 @@ class Simulator:
     def select(
         self,
         policies: Sequence[Policy],
-        protocol: Protocol = "inflation",
+        protocol: Protocol = "inflation",  # of the draws
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
         *,
+        # Index of the policy that is chosen unless another is clearly better; None: the baseline of the limit, else
+        # `fgd`, else the first
         fallback: int | None = None,
-        limit: KindLimit | None = None,
+        limit: KindLimit | None = None,  # what any kind of pod may lose
     ) -> Selection:
         """Compare policies by paired simulations, see `selection.choice.select`; the cost is that of `compared_cost`.
 
         Where no pod requests GPUs, or no node has any, `inflation` is taken for `arrivals`.
-
-        Args:
-            protocol: of the draws.
-            fallback: index of the policy that is chosen unless another is clearly better; None: the baseline of the
-                limit, else `fgd`, else the first.
-            limit: what any kind of pod may lose.
         """
         simulator = self.emptied
         workload = simulator.workload
@@ -405,27 +401,19 @@ class Simulator:
 
 
 class Execution:
-    """A run in progress.
-
-    Args:
-        simulator: of the workload.
-        plan: the arrivals.
-        seed: of random choices.
-        record: whether reasons are noted.
-        begun: a run of the same policy that has not advanced, with the same nodes and the same pods standing on them:
-            its state is copied, which is faster than to place the pods again.
-        names_preemption: whether pods are named for which kube-scheduler may preempt others.
-    """
+    """A run in progress."""
 
     def __init__(
         self,
-        simulator: Simulator,
-        plan: Schedule,
+        simulator: Simulator,  # of the workload
+        plan: Schedule,  # the arrivals
         policy: Policy,
-        seed: int,
-        record: bool,
+        seed: int,  # of random choices
+        record: bool,  # whether reasons are noted
+        # A run of the same policy that has not advanced, with the same nodes and the same pods standing on them: its
+        # state is copied, which is faster than to place the pods again
         begun: Execution | None = None,
-        names_preemption: bool = False,
+        names_preemption: bool = False,  # whether pods are named for which kube-scheduler may preempt others
     ) -> None:
         self.policy = default_member(policy)
         self.simulator = simulator = simulator.scheduled_by(self.policy)

@@ -105,27 +105,19 @@ Save = Callable[[Path], None]  # writes the current policy
 class TrainingRun:
     """A run in a folder.
 
-    Args:
-        folder: created if it does not exist.
-        options: the plan as JSON; the same options are needed to resume it.
-        limits: when it ends, which a later command may change.
-        resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
-        lock: lock on the folder; None: `train` takes it.
-        command: that begins the run; its folder stores it.
-
     Raises:
         SteersmanError: there is a run already and `resume` is False, or no checkpoint and it is True.
     """
 
     def __init__(
         self,
-        folder: Path,
-        options: dict[str, Any],
-        limits: TrainingLimits,
+        folder: Path,  # created if it does not exist
+        options: dict[str, Any],  # the plan as JSON; the same options are needed to resume it
+        limits: TrainingLimits,  # when it ends, which a later command may change
         *,
-        resume: bool = False,
-        lock: FolderLock | None = None,
-        command: StoredCommand | None = None,
+        resume: bool = False,  # resume from the existing checkpoint, instead of refusing to overwrite a run
+        lock: FolderLock | None = None,  # lock on the folder; None: `train` takes it
+        command: StoredCommand | None = None,  # that begins the run; its folder stores it
     ) -> None:
         self.folder, self.options, self.limits = folder, options, limits
         self.progress = TrainingProgress()

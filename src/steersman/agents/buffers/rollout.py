@@ -47,13 +47,13 @@ def rollout(steps: Sequence[Step], critic: Values, gamma: float, gae_lambda: flo
 
 
 def generalised_advantages(
-    rewards: npt.NDArray[np.float32],
-    values: npt.NDArray[np.float32],
-    following: npt.NDArray[np.float32],
-    terminated: npt.NDArray[np.bool_],
-    truncated: npt.NDArray[np.bool_],
-    gamma: float,
-    gae_lambda: float,
+    rewards: npt.NDArray[np.float32],  # r_t
+    values: npt.NDArray[np.float32],  # V(s_t)
+    following: npt.NDArray[np.float32],  # V(s_t+1), of the observation before any reset
+    terminated: npt.NDArray[np.bool_],  # where the episode has ended
+    truncated: npt.NDArray[np.bool_],  # where it was cut off
+    gamma: float,  # from 0 to 1
+    gae_lambda: float,  # lambda, from 0 (one step, little variance) to 1 (to the end, no bias)
 ) -> npt.NDArray[np.float32]:
     """Return generalised advantage estimates (Schulman et al., ICLR 2016), all arrays [T, E].
 
@@ -61,15 +61,6 @@ def generalised_advantages(
 
     After a terminated episode nothing follows, so V(s_t+1) counts as zero. After a truncated one V(s_t+1) counts, but
     the sum ends, for the next row belongs to another episode.
-
-    Args:
-        rewards: r_t.
-        values: V(s_t).
-        following: V(s_t+1), of the observation before any reset.
-        terminated: where the episode has ended.
-        truncated: where it was cut off.
-        gamma: from 0 to 1.
-        gae_lambda: lambda, from 0 (one step, little variance) to 1 (to the end, no bias).
     """
     # TD residual d_t.
     delta = rewards + gamma * np.where(terminated, 0.0, following) - values

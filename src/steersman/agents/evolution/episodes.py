@@ -47,12 +47,6 @@ class Scale(NamedTuple):
 class EpisodeEvolution:
     """Evolution strategy on episodes.
 
-    Args:
-        make_env: makes the environments; they reset in the same step.
-        spec: the network: `linear`, `mlp` or `deepsets`, without normalisation and dropout.
-        seed: of candidates and episodes.
-        start: initial weights, see `agents.networks.score_networks.export`; None: see `population.first_weights`.
-
     Raises:
         UsageError: this search cannot train the network or use the environment.
         SteersmanError: `start` is of another network.
@@ -62,10 +56,11 @@ class EpisodeEvolution:
 
     def __init__(
         self,
-        make_env: MakeEnv,
-        spec: NetworkConfig,
+        make_env: MakeEnv,  # makes the environments; they reset in the same step
+        spec: NetworkConfig,  # the network: `linear`, `mlp` or `deepsets`, without normalisation and dropout
         config: EpisodeEvolutionConfig,
-        seed: int,
+        seed: int,  # of candidates and episodes
+        # Initial weights, see `agents.networks.score_networks.export`; None: see `population.first_weights`
         start: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         self.shapes, self.spec, self.config = shapes_of(spec), spec, config

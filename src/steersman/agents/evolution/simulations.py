@@ -215,25 +215,18 @@ class CandidateEvaluator:
 
 
 class Evolution:
-    """Evolution strategy on simulated workloads.
-
-    Args:
-        workloads: the workloads of training.
-        task: protocol and objective.
-        seed: of candidates and episodes.
-        jobs: number of processes; the result does not depend on it.
-        start: the policy to continue from, of the same network; None: FGD with planned losses.
-    """
+    """Evolution strategy on simulated workloads."""
 
     algorithm = "evolution"
 
     def __init__(
         self,
-        workloads: Sequence[Workload],
-        task: SimulationTask,
+        workloads: Sequence[Workload],  # the workloads of training
+        task: SimulationTask,  # protocol and objective
         config: EvolutionConfig,
-        seed: int,
-        jobs: int = 1,
+        seed: int,  # of candidates and episodes
+        jobs: int = 1,  # number of processes; the result does not depend on it
+        # The policy to continue from, of the same network; None: FGD with planned losses
         start: LinearPolicy | None = None,
     ) -> None:
         self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs

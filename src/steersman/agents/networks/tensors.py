@@ -93,10 +93,10 @@ class CandidateSample:
 
 
 def sample_candidates(
-    observation: Mapping[str, npt.NDArray[Any]],
-    candidates: int,
-    rng: np.random.Generator,
-    include: Actions | None = None,
+    observation: Mapping[str, npt.NDArray[Any]],  # [E, ...] of N nodes
+    candidates: int,  # K, number of nodes to keep
+    rng: np.random.Generator,  # draws the sample
+    include: Actions | None = None,  # int64 [E] feasible slots that must be in it (the action of a teacher), or None
 ) -> CandidateSample:
     """Return a random subset of the nodes, so that learning on clusters of thousands stays small: 0 keeps all.
 
@@ -104,12 +104,6 @@ def sample_candidates(
     the candidates and learns from them alone. Up to three quarters are feasible nodes, the others represent the
     remainder of the cluster; if there are too few of one sort, the other fills up. `weight` is the number of nodes that
     each row stands for, so that means over the rows are means over the cluster.
-
-    Args:
-        observation: [E, ...] of N nodes.
-        candidates: K, number of nodes to keep.
-        rng: draws the sample.
-        include: int64 [E] feasible slots that must be in it (the action of a teacher), or None.
     """
     if candidates <= 0 or candidates >= observation["mask"].shape[1]:
         return CandidateSample({name: np.array(array) for name, array in observation.items()}, None)

@@ -54,25 +54,18 @@ class ObservedBinding:
 
 
 class BindingObserver(Listener):
-    """Listener of a cache that observes a scheduler's bindings, or those of all others.
-
-    Args:
-        scheduler_name: the scheduler whose pods the policy is for; nodes that they may enter count in observations and
-            rewards.
-        settings: view and objective.
-        telemetry_config: Prometheus queries; None: no telemetry.
-        bindings: receives them.
-        others: whether the bindings of all other schedulers are observed instead; none of them is held back.
-    """
+    """Listener of a cache that observes a scheduler's bindings, or those of all others."""
 
     def __init__(
         self,
         client: Client,
+        # The scheduler whose pods the policy is for; nodes that they may enter count in observations and rewards
         scheduler_name: str,
-        settings: AgentSettings,
-        telemetry_config: Configuration | None,
-        bindings: queue.Queue[ObservedBinding | SteersmanError],
+        settings: AgentSettings,  # view and objective
+        telemetry_config: Configuration | None,  # Prometheus queries; None: no telemetry
+        bindings: queue.Queue[ObservedBinding | SteersmanError],  # receives them
         *,
+        # Whether the bindings of all other schedulers are observed instead; none of them is held back
         others: bool = False,
     ) -> None:
         self.scheduler_name, self._settings, self._bindings = scheduler_name, settings, bindings

@@ -64,20 +64,13 @@ class DeletionTimeoutError(SteersmanError):
 
 
 async def until_gone(
-    delete: Callable[[], Awaitable[None]],
-    count: Callable[[], Awaitable[int]],
-    report: Callable[[int, int], None],
-    seconds: float,
-    looks: int = 1,
+    delete: Callable[[], Awaitable[None]],  # called repeatedly: a controller may have created more after the first time
+    count: Callable[[], Awaitable[int]],  # returns how much is left
+    report: Callable[[int, int], None],  # called with how much is gone, and of how much
+    seconds: float,  # timeout since the last progress
+    looks: int = 1,  # number of consecutive counts that must be zero, where a controller may create objects again
 ) -> int:
     """Delete until nothing is left, and return how much there was.
-
-    Args:
-        delete: called repeatedly: a controller may have created more after the first time.
-        count: returns how much is left.
-        report: called with how much is gone, and of how much.
-        seconds: timeout since the last progress.
-        looks: number of consecutive counts that must be zero, where a controller may create objects again.
 
     Raises:
         DeletionTimeoutError: there was no progress for longer.

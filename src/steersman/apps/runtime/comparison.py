@@ -221,12 +221,6 @@ def compare(task: tuple[Workload, Policy]) -> MemberChoice:
 class PolicyComparison:
     """Choice of the active policy on a live cluster, with its reasons in the log.
 
-    Args:
-        unchecked: whether the configured policy is used without a comparison; a portfolio then uses its first member.
-        clock: function that returns the time in seconds.
-        work: function that compares; it runs in a separate process, so it must be a module-level function.
-        limit: timeout of a comparison in seconds.
-
     Attributes:
         file: the configured policy.
         choice: the active policy.
@@ -239,10 +233,12 @@ class PolicyComparison:
         self,
         file: PolicyReloader,
         *,
+        # Whether the configured policy is used without a comparison; a portfolio then uses its first member
         unchecked: bool = False,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,  # function that returns the time in seconds
+        # Function that compares; it runs in a separate process, so it must be a module-level function
         work: Compare = compare,
-        limit: float = LIMIT_SECONDS,
+        limit: float = LIMIT_SECONDS,  # timeout of a comparison in seconds
     ) -> None:
         self.file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
         self.result: MemberChoice | None = None

@@ -58,26 +58,17 @@ class ListenAddress:
 
 
 class WebServer:
-    """HTTP or HTTPS server; an asynchronous context manager that listens inside its block.
-
-    Args:
-        registry: metrics of `/metrics`.
-        probes: checks of the probes.
-        listen: where it listens.
-        app: application with further routes.
-        headers: headers of responses to requests that no handler answers.
-        keepalive_seconds: time after which an idle connection is closed.
-        loop: event loop of what the metrics are read from; None: the one that serves them.
-    """
+    """HTTP or HTTPS server; an asynchronous context manager that listens inside its block."""
 
     def __init__(
         self,
-        registry: CollectorRegistry,
-        probes: Probes,
-        listen: ListenAddress,
-        app: web.Application | None = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
-        keepalive_seconds: float = KEEPALIVE_SECONDS,
+        registry: CollectorRegistry,  # metrics of `/metrics`
+        probes: Probes,  # checks of the probes
+        listen: ListenAddress,  # where it listens
+        app: web.Application | None = None,  # application with further routes
+        headers: Mapping[str, str] = MappingProxyType({}),  # headers of responses to requests that no handler answers
+        keepalive_seconds: float = KEEPALIVE_SECONDS,  # time after which an idle connection is closed
+        # Event loop of what the metrics are read from; None: the one that serves them
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.port = listen.port

@@ -383,21 +383,17 @@ def _nodes(state: ClusterState) -> list[Node]:
 
 
 def warm_up(
+    # The policy; for a learned one, the rule that decides before the comparison is compiled, too; for one behind
+    # HTTP, the rule that decides where its server fails
     policy: Policy,
-    choose: Callable[[Decider, PodQuery], NodeChoice | None] = Decider.choose,
+    choose: Callable[[Decider, PodQuery], NodeChoice | None] = Decider.choose,  # function that chooses a node for a pod
     *,
-    telemetry: bool = False,
+    telemetry: bool = False,  # whether the kernels of latency limits are compiled
 ) -> None:
     """Compile all kernels of a policy by decisions on a cluster of one node.
 
     One pod has a constraint on other pods, and with telemetry one has a latency limit, because some kernels run for
     such pods alone.
-
-    Args:
-        policy: the policy; for a learned one, the rule that decides before the comparison is compiled, too; for one
-            behind HTTP, the rule that decides where its server fails.
-        choose: function that chooses a node for a pod.
-        telemetry: whether the kernels of latency limits are compiled.
     """
     candidates = [] if server_url(policy) else [policy]
     if policy.is_learned or server_url(policy):

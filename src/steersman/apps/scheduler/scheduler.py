@@ -63,31 +63,23 @@ class SchedulerOptions:
 
 
 class Scheduler(Listener):
-    """Scheduler of one cluster.
-
-    Args:
-        make_decider: builds the policy's decider for the state of the cache.
-        reporter: reports results.
-        options: pods of this scheduler.
-        may_decide: returns, before each decision and binding, whether we still hold the lease. If it is false when
-            `watch` starts, another scheduler leads, and all is listed again before leading.
-        succeeds: returns, when `schedule` starts, our identity if the last leader has not released the lease, else "".
-            Its bindings are invalidated then.
-        selectors: what selects pods for default spreading, for policies that use it.
-        order: who goes next among the waiting pods; None: the oldest.
-    """
+    """Scheduler of one cluster."""
 
     def __init__(
         self,
         client: Client,
-        make_decider: Callable[[ClusterCache], Decider],
-        reporter: StatusReporter,
-        options: SchedulerOptions,
+        make_decider: Callable[[ClusterCache], Decider],  # builds the policy's decider for the state of the cache
+        reporter: StatusReporter,  # reports results
+        options: SchedulerOptions,  # pods of this scheduler
+        # Returns, before each decision and binding, whether we still hold the lease. If it is false when `watch`
+        # starts, another scheduler leads, and all is listed again before leading.
         may_decide: Callable[[], bool] = lambda: True,
+        # Returns, when `schedule` starts, our identity if the last leader has not released the lease, else "". Its
+        # bindings are invalidated then.
         succeeds: Callable[[], str] = lambda: "",
-        selectors: Selectors | None = None,
+        selectors: Selectors | None = None,  # what selects pods for default spreading, for policies that use it
         clock: Callable[[], float] = time.monotonic,
-        order: LiveOrder | None = None,
+        order: LiveOrder | None = None,  # who goes next among the waiting pods; None: the oldest
     ) -> None:
         self.options, self.reporter, self.may_decide, self.succeeds = options, reporter, may_decide, succeeds
         self.client = client
@@ -540,15 +532,11 @@ class Scheduler(Listener):
         why: Callable[[], str],
         began: float,
         *,
-        hopeful: bool = True,
+        hopeful: bool = True,  # whether a change of the cluster may help it
+        # Whether it starts once enough other pods have ended; None: the state tells
         waits_for_room: bool | None = None,
     ) -> None:
-        """Mark a pod unschedulable; compute and report the reason unless that was done recently.
-
-        Args:
-            hopeful: whether a change of the cluster may help it.
-            waits_for_room: whether it starts once enough other pods have ended; None: the state tells.
-        """
+        """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
         if self.queue.holds_back:
             if waits_for_room is None:

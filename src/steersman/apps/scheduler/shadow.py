@@ -214,25 +214,17 @@ class _ForwardingListener(Listener):
 
 
 class Shadow:
-    """Shadow of another scheduler.
-
-    Args:
-        make_decider: builds the policy's decider for a cache.
-        shadowed: `schedulerName` of the pods.
-        selectors: what selects pods for default spreading, for policies that use it.
-        came: called with every new pod.
-        output: file for the decisions, CSV.
-    """
+    """Shadow of another scheduler."""
 
     def __init__(
         self,
         client: Client,
-        make_decider: MakeDecider,
-        shadowed: str,
+        make_decider: MakeDecider,  # builds the policy's decider for a cache
+        shadowed: str,  # `schedulerName` of the pods
         *,
-        selectors: Selectors | None = None,
-        came: Callable[[CachedPod], None] | None = None,
-        output: TextIO | None = None,
+        selectors: Selectors | None = None,  # what selects pods for default spreading, for policies that use it
+        came: Callable[[CachedPod], None] | None = None,  # called with every new pod
+        output: TextIO | None = None,  # file for the decisions, CSV
     ) -> None:
         listener, other_listener = _ForwardingListener(), _ForwardingListener()
         actual = ClusterCache(client, listener, selectors, ranked=True)

@@ -176,16 +176,12 @@ def _text(value: Any) -> str:
 
 def with_options(
     function: Callable[..., None],
+    # Returns parameters for its `**declared`; those that are not given are not passed
     declared: Callable[[], Iterable[inspect.Parameter]] = tuple,
     *,
-    is_checked: bool = True,
+    is_checked: bool = True,  # whether `check_options` is called; False: by the function, which knows more
 ) -> Callable[..., None]:
-    """Return a command that takes the fields of a function's dataclasses as options, and checks them.
-
-    Args:
-        declared: returns parameters for its `**declared`; those that are not given are not passed.
-        is_checked: whether `check_options` is called; False: by the function, which knows more.
-    """
+    """Return a command that takes the fields of a function's dataclasses as options, and checks them."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []

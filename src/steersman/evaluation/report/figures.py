@@ -186,17 +186,12 @@ def bars(
 
 
 def grouped_bars(
-    values: Mapping[str, Sequence[tuple[float, float, float]]],
-    groups: Sequence[str],
+    values: Mapping[str, Sequence[tuple[float, float, float]]],  # by policy [G] tuples (mean, low, high), NaN for none
+    groups: Sequence[str],  # [G] titles
     style: Mapping[str, Style],
     y_title: str,
 ) -> Figure | None:
-    """Return for each of G groups a bar per policy with its interval, without groups in which nothing is known.
-
-    Args:
-        values: by policy [G] tuples (mean, low, high), NaN for none.
-        groups: [G] titles.
-    """
+    """Return for each of G groups a bar per policy with its interval, without groups in which nothing is known."""
     known = [g for g in range(len(groups)) if any(math.isfinite(each[g][0]) for each in values.values())]
     if not known:
         return None

@@ -238,21 +238,14 @@ OnGeneration = Callable[[float], None]  # called after each generation with the 
 
 
 def fit_order(
-    workload: Workload,
-    policy: Policy,
-    options: OrderFitOptions,
+    workload: Workload,  # nodes, and pods with times of arrival and end
+    policy: Policy,  # places the pods
+    options: OrderFitOptions,  # time and loads
     *,
-    jobs: int = 1,
-    on_generation: OnGeneration | None = None,
+    jobs: int = 1,  # number of processes of the search
+    on_generation: OnGeneration | None = None,  # called after each generation
 ) -> OrderFit:
     """Fit an order to a history.
-
-    Args:
-        workload: nodes, and pods with times of arrival and end.
-        policy: places the pods.
-        options: time and loads.
-        jobs: number of processes of the search.
-        on_generation: called after each generation.
 
     Raises:
         UsageError: too few pods have such times and fit, or they request nothing, or the policy has an order.

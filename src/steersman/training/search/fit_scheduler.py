@@ -107,18 +107,14 @@ class SchedulerFit:
 
 
 def fit_scheduler(
-    workload: Workload,
+    workload: Workload,  # nodes, and pods like the expected ones
     options: SchedulerFitOptions,
     *,
     today: Policy,
-    beside: Sequence[Policy] = (),
+    beside: Sequence[Policy] = (),  # further policies that are compared
     progress: Callable[[int, int], None] | None = None,
 ) -> SchedulerFit:
     """Search for the profile that costs least, and compare it with what runs today on further draws.
-
-    Args:
-        workload: nodes, and pods like the expected ones.
-        beside: further policies that are compared.
 
     Raises:
         UsageError: what runs today is no configuration of kube-scheduler.

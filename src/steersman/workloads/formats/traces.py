@@ -88,13 +88,6 @@ class TraceJob:
 class TraceContent(PodContent):
     """Jobs of some files.
 
-    Args:
-        entries: jobs in any order, and why others are left out.
-        owners: what the owners of jobs are, such as "user".
-        unused: what of the files is not used, a part of a sentence.
-        what: what the trace calls a job.
-        from_first: whether times are from the first submission on, else as the trace states them.
-
     Attributes:
         field, advice: of the name that two jobs have, for the error.
     """
@@ -105,12 +98,12 @@ class TraceContent(PodContent):
     def __init__(
         self,
         files: Sequence[Path],
-        entries: Iterable[TraceJob | str],
-        owners: str,
-        unused: str,
-        what: str,
+        entries: Iterable[TraceJob | str],  # jobs in any order, and why others are left out
+        owners: str,  # what the owners of jobs are, such as "user"
+        unused: str,  # what of the files is not used, a part of a sentence
+        what: str,  # what the trace calls a job
         *,
-        from_first: bool = True,
+        from_first: bool = True,  # whether times are from the first submission on, else as the trace states them
     ) -> None:
         self.jobs: list[TraceJob] = []
         left_out: Counter[str] = Counter()

@@ -47,19 +47,14 @@ class TimeBudget:
     """CPU seconds of the event loop's thread that may be spent on something: a share of all time, saved up to a limit.
 
     A request that starts while time is left may take more; the following ones are refused until the debt is paid.
-
-    Args:
-        share: share of elapsed time, 0 to 1.
-        most: seconds that are saved up at most, and at the start.
-        clock: elapsed seconds.
-        cpu: CPU seconds of the thread; a machine that is busy with something else costs nothing.
     """
 
     def __init__(
         self,
-        share: float,
-        most: float,
-        clock: Callable[[], float] = time.perf_counter,
+        share: float,  # share of elapsed time, 0 to 1
+        most: float,  # seconds that are saved up at most, and at the start
+        clock: Callable[[], float] = time.perf_counter,  # elapsed seconds
+        # CPU seconds of the thread; a machine that is busy with something else costs nothing
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._share, self._most, self._clock, self._cpu = share, most, clock, cpu
