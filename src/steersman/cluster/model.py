@@ -205,20 +205,15 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRules:
-    """What the profile of a pod's scheduler changes about the pod's constraints; the default changes nothing.
+    """What the profile of a pod's scheduler changes about the pod's constraints; the default changes nothing."""
 
-    Attributes:
-        disabled_filters: filter plugins of kube-scheduler that do not run.
-        required_nodes: node affinity that pods need beside their own (`addedAffinity`), None for none.
-        hard_affinity_weight: score of a pod's required affinity for another pod that it matches
-            (`hardPodAffinityWeight`).
-        merges_namespaces: whether a term counts only the namespaces that it selects for a pod that is placed; if not,
-            one with `PodSelector.excludes_namespaces` counts all of them.
-    """
-
-    disabled_filters: frozenset[str] = frozenset()
+    disabled_filters: frozenset[str] = frozenset()  # filter plugins of kube-scheduler that do not run
+    # Node affinity that pods need beside their own (`addedAffinity`), None for none
     required_nodes: tuple[NodeSelectorTerm, ...] | None = None
+    # Score of a pod's required affinity for another pod that it matches (`hardPodAffinityWeight`)
     hard_affinity_weight: int = 1
+    # Whether a term counts only the namespaces that it selects for a pod that is placed; if not, one with
+    # `PodSelector.excludes_namespaces` counts all of them
     merges_namespaces: bool = True
 
 

@@ -107,15 +107,12 @@ class Reflector:
         path: path of the collection, such as `/api/v1/pods`.
         handler: called in the event loop; must not block.
         query: field or label selectors.
-
-    Attributes:
-        synced: set when the handler has the collection; stays set while a watch is resumed.
-        lists, watches: numbers of lists and watches begun.
     """
 
     def __init__(self, client: Client, path: str, handler: Handler, query: Query | None = None) -> None:
         self.client, self.path, self.handler, self.query = client, path, handler, dict(query or {})
-        self.synced = asyncio.Event()
+        self.synced = asyncio.Event()  # set when the handler has the collection; stays set while a watch is resumed
+        # `lists`, `watches`: numbers of lists and watches begun
         self.lists = self.watches = 0
         self._version = ""
         self._listed = self._wanted = 0

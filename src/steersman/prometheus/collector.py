@@ -120,19 +120,16 @@ class TelemetryCollector:
 
     Args:
         nodes: returns the cluster's nodes by name, with what else they are called.
-
-    Attributes:
-        limits: decisions by what became of the pod's hard limit of latency; counted by whoever decides.
-        rounds: number of rounds by result: `complete`, `partial`, `failed`.
-        problem: why Prometheus cannot be queried, "" if it can.
     """
 
     def __init__(
         self, configuration: Configuration, nodes: Callable[[], Addresses], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.configuration, self.store = configuration, MetricStore(configuration)
+        # `rounds`: number of rounds by result: `complete`, `partial`, `failed`
+        # `limits`: decisions by what became of the pod's hard limit of latency; counted by whoever decides
         self.rounds, self.limits = Counter[str](), Counter[str]()
-        self.problem = ""
+        self.problem = ""  # why Prometheus cannot be queried, "" if it can
         self.clock, self._nodes = clock, nodes
         self._client = PrometheusClient(configuration.prometheus)
         self._failing: dict[str, str] = {}

@@ -170,14 +170,10 @@ def window(plan: Schedule, first: int, count: int) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What starts as one: single pods, and gangs.
+    """What starts as one: single pods, and gangs."""
 
-    Attributes:
-        pods: [A] index into `workload.pods`; pods of a gang follow each other.
-        members, least: [A] see `Schedule`.
-    """
-
-    pods: npt.NDArray[np.int64]
+    pods: npt.NDArray[np.int64]  # [A] index into `workload.pods`; pods of a gang follow each other
+    # `members`, `least`: [A] see `Schedule`
     members: npt.NDArray[np.int64]
     least: npt.NDArray[np.int64]
 

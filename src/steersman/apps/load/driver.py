@@ -54,20 +54,16 @@ LOADS = ("cpu_load", "memory_load", "pod_load")
 
 @dataclass(frozen=True, slots=True)
 class ClusterCapacity:
-    """Capacity of the nodes that take pods without tolerations.
+    """Capacity of the nodes that take pods without tolerations."""
 
-    Attributes:
-        cpu_milli, memory_bytes, pods: sums over these nodes.
-        largest_cpu_milli, largest_memory_bytes: maximum of a single node.
-        used: shares of CPU, memory and pods that others' pods hold, 0 to 1.
-    """
-
+    # `cpu_milli`, `memory_bytes`, `pods`: sums over these nodes
     cpu_milli: int
     memory_bytes: int
     pods: int
+    # `largest_cpu_milli`, `largest_memory_bytes`: maximum of a single node
     largest_cpu_milli: int
     largest_memory_bytes: int
-    used: tuple[float, float, float]
+    used: tuple[float, float, float]  # shares of CPU, memory and pods that others' pods hold, 0 to 1
 
 
 async def read_capacity(client: Client) -> ClusterCapacity:

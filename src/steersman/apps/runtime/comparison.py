@@ -219,15 +219,7 @@ def compare(task: tuple[Workload, Policy]) -> MemberChoice:
 
 
 class PolicyComparison:
-    """Choice of the active policy on a live cluster, with its reasons in the log.
-
-    Attributes:
-        file: the configured policy.
-        choice: the active policy.
-        result: result of the last comparison; None before the first one.
-        finished: end of the last comparison in seconds of the clock.
-        failures: number of failed comparisons.
-    """
+    """Choice of the active policy on a live cluster, with its reasons in the log."""
 
     def __init__(
         self,
@@ -240,12 +232,16 @@ class PolicyComparison:
         work: Compare = compare,
         limit: float = LIMIT_SECONDS,  # timeout of a comparison in seconds
     ) -> None:
+        # `file`: the configured policy
         self.file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
-        self.result: MemberChoice | None = None
+        self.result: MemberChoice | None = None  # result of the last comparison; None before the first one
+        # `failures`: number of failed comparisons
+        # `finished`: end of the last comparison in seconds of the clock
         self.finished, self.failures = 0.0, 0
         self._basis: ComparisonBasis | None = None
         self._retry_at = 0.0
         self._logged_reason = ""
+        # The active policy
         self.choice = PolicyChoice(heuristic(FALLBACK_RULE)) if self.is_needed else self._configured_choice()
         self._version = self.choice.version
 

@@ -41,18 +41,14 @@ AGE = "age"  # the order of `orders.order`, which imports numba
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """Options of training.
+    """Options of training."""
 
-    Attributes:
-        task, scenario, network, learning: options by subject.
-        declared: options of algorithms and of the cluster of `latency` that were given.
-    """
-
+    # `task`, `scenario`, `network`, `learning`: options by subject
     task: TrainingTask
     scenario: Scenario
     network: NetworkOptions
     learning: LearningOptions
-    declared: dict[str, Any]
+    declared: dict[str, Any]  # options of algorithms and of the cluster of `latency` that were given
 
     @property
     def algorithm(self) -> AlgorithmSpec:

@@ -182,19 +182,15 @@ def _bound_mark(bound: float) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """A training run by evolution.
-
-    Attributes:
-        reference: the policy that gains are measured against.
-        episodes, gain: [G] episodes so far, and percent saved by the mean candidate, by generation.
-        checked_episodes, checked: [V] the same for validations of the policy itself.
-    """
+    """A training run by evolution."""
 
     policy: str
-    reference: str
+    reference: str  # the policy that gains are measured against
     training: tuple[str, ...]
+    # `episodes`, `gain`: [G] episodes so far, and percent saved by the mean candidate, by generation
     episodes: Floats
     gain: Floats
+    # `checked_episodes`, `checked`: [V] the same for validations of the policy itself
     checked_episodes: Floats
     checked: Floats
 

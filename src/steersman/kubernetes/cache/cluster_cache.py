@@ -45,28 +45,25 @@ class ClusterCache(PodStore):
         selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, the
             labels that it reads are stored, and pods have the classes that it reads.
         ranked: see `PodStore`.
-
-    Attributes:
-        reservations: pods that count on nodes before the API says so.
-        node_problems: why nodes take no pods, by name.
-        related_reflectors: watches of what pods and nodes refer to.
-        reflectors: these, and before them the watches of nodes and pods.
     """
 
     def __init__(
         self, client: Client, listener: Listener, selectors: Selectors | None = None, *, ranked: bool = False
     ) -> None:
         super().__init__(listener, as_written if selectors is None else selectors.read, ranked=ranked)
+        # `reservations`: pods that count on nodes before the API says so
         self.selectors, self.reservations = selectors, Reservations(self)
         self.namespaces = Namespaces(client, self._namespaces_changed)
         self.device_claims = DeviceClaims(client, self._device_claims_changed, self._offers_changed)
         self._decoder = PodDecoder(self.namespaces, self.device_claims)
-        self.node_problems: dict[str, str] = {}
+        self.node_problems: dict[str, str] = {}  # why nodes take no pods, by name
         self._nodes: dict[str, Node] = {}  # as written, without what they offer by DRA
+        # Watches of what pods and nodes refer to
         self.related_reflectors: tuple[Reflector, ...] = (self.namespaces, *self.device_claims.reflectors)
         if selectors is not None:
             self.related_reflectors += selectors.reflectors
             selectors.follow(self._selectors_changed)
+        # These, and before them the watches of nodes and pods
         self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, NodeFeed(self)),
             Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),

@@ -55,21 +55,16 @@ class LiveArrays:
     Args:
         policy: the policy; not a portfolio.
 
-    Attributes:
-        arrays: the arrays that decision kernels read.
-        mask: [N] buffer of these kernels.
-        scorer: the Python scorer; None if all scores are in the score table.
-        node_metrics: node metrics for telemetry policies and latency limits.
-
     Raises:
         SteersmanError: the policy's preparation failed.
     """
 
-    arrays: kernels.DecisionState
-    mask: npt.NDArray[np.bool_]
-    scorer: Scorer | None
+    arrays: kernels.DecisionState  # the arrays that decision kernels read
+    mask: npt.NDArray[np.bool_]  # [N] buffer of these kernels
+    scorer: Scorer | None  # the Python scorer; None if all scores are in the score table
 
     def __init__(self, view: ClusterView, policy: Policy) -> None:
+        # `node_metrics`: node metrics for telemetry policies and latency limits
         self.view, self.policy, self.node_metrics = view, policy, NodeMetricsView(view.state, view.telemetry)
         self._selectors, self._follows_selectors = view.selectors(), Need.SELECTORS in policy.needs
         self._leftovers = view.leftovers

@@ -152,15 +152,13 @@ class TraceTable(TableFormat):
 
     Attributes:
         headers: what the table is called, and the columns that it must have; all in order, if it may have no header.
-        marks: columns by which a header is recognised.
-        values: of a table without a header, index of a column and the values by which it is recognised.
-        any_case: whether columns may be written with capitals; they are named without.
-        owners, unused, what: see `TraceContent`.
     """
 
-    marks: ClassVar[frozenset[str]]
+    marks: ClassVar[frozenset[str]]  # columns by which a header is recognised
+    # Of a table without a header, index of a column and the values by which it is recognised
     values: ClassVar[tuple[int, frozenset[str]] | None] = None
-    any_case: ClassVar[bool] = False
+    any_case: ClassVar[bool] = False  # whether columns may be written with capitals; they are named without
+    # `owners`, `unused`, `what`: see `TraceContent`
     owners: ClassVar[str] = "user"
     unused: ClassVar[str] = ""
     what: ClassVar[str] = "job"

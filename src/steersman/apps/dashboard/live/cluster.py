@@ -42,34 +42,25 @@ class SeenBinding:
 
 
 class ClusterWatch(Listener):
-    """State of a live cluster for the page.
-
-    Attributes:
-        cache: nodes and pods.
-        waiting: pods without a node.
-        rules: what rules would have decided.
-        reflectors: to be run.
-        layout: incremented when nodes come, go or look different: positions of nodes are others then.
-        change: incremented with every change of a node's pods.
-        bindings: the last ones, the newest last.
-        bound: number of all that were seen.
-        began: whether the first lists of nodes and pods are complete.
-    """
+    """State of a live cluster for the page."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.cache = ClusterCache(client, self, Selectors(client))
-        self.waiting = WaitingFeed(self._pod_bound, clock)
-        self.rules = RuleAgreement()
+        self.cache = ClusterCache(client, self, Selectors(client))  # nodes and pods
+        self.waiting = WaitingFeed(self._pod_bound, clock)  # pods without a node
+        self.rules = RuleAgreement()  # what rules would have decided
         self._readiness = ReadinessFeed(self._readiness_changed)
         self._main = (
             Reflector(client, NODES_PATH, TeeHandler(NodeFeed(self.cache), self._readiness)),
             # The cache first: a binding is compared with rules in the state that has it.
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(self.cache), self.waiting), {"fieldSelector": UNFINISHED}),
         )
-        self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.related_reflectors)
+        self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.related_reflectors)  # to be run
+        # `bound`: number of all that were seen
+        # `change`: incremented with every change of a node's pods
+        # `layout`: incremented when nodes come, go or look different: positions of nodes are others then
         self.layout = self.change = self.bound = 0
-        self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)
+        self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)  # the last ones, the newest last
         self._changed_at: dict[int, int] = {}
         self._laid_out: dict[int, NodeColumns | None] = {}
         self._order: list[int] = []
@@ -80,7 +71,7 @@ class ClusterWatch(Listener):
         self._groups_of, self._groups = -1, list[WaitingGroup]()
         self._reasons_of, self._reasons = -1, Counter[str]()
         self._account_of, self._account = (-1, -1, -1), account_of((), ())
-        self.began = False
+        self.began = False  # whether the first lists of nodes and pods are complete
 
     async def listed(self) -> None:
         """Return when nodes and pods are known."""

@@ -54,32 +54,23 @@ class RuleRate(LiveDocument):
 
 
 class Summary(LiveDocument):
-    """Counts of the whole cluster.
+    """Counts of the whole cluster."""
 
-    Attributes:
-        age: seconds since the API server was last heard, 0 while nodes and pods are watched; None: never.
-        nodes, not_ready, pods, waiting, bound: numbers.
-        groups: waiting pods by scheduler and reason, the most first.
-        rate: bindings per second.
-        gpu, cpu: requested percent of the nodes that are counted; None where there is none.
-        rules: what rules would have decided.
-        skipped: bindings that were not compared with rules.
-        odd: nodes that are not understood.
-    """
-
-    age: int | None
+    age: int | None  # seconds since the API server was last heard, 0 while nodes and pods are watched; None: never
+    # `nodes`, `not_ready`, `pods`, `waiting`, `bound`: numbers
     nodes: int
     not_ready: int
     pods: int
     waiting: int
-    groups: list[WaitingGroup]
+    groups: list[WaitingGroup]  # waiting pods by scheduler and reason, the most first
     bound: int
-    rate: float
+    rate: float  # bindings per second
+    # `gpu`, `cpu`: requested percent of the nodes that are counted; None where there is none
     gpu: float | None
     cpu: float | None
-    rules: list[RuleRate]
-    skipped: int
-    odd: int
+    rules: list[RuleRate]  # what rules would have decided
+    skipped: int  # bindings that were not compared with rules
+    odd: int  # nodes that are not understood
 
 
 class MetricRow(LiveDocument):
