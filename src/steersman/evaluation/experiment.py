@@ -130,19 +130,17 @@ def generated_experiment(
 def run_experiment(
     experiment: Experiment,
     *,
+    # Number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in numba's
+    # cache before.
     jobs: int = 1,
     on_run: OnRun | None = None,
+    # Runs by their position that were done before, and are not done again
     finished: Mapping[int, RunResult] = MappingProxyType({}),
     keep: Keep | None = None,
 ) -> list[RunResult]:
     """Run everything; the result is ordered by workload, policy and seed.
 
     `final_nodes` is kept for the first seed of a workload and policy and empty for the others, `placements` is None.
-
-    Args:
-        jobs: number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in
-            numba's cache before.
-        finished: runs by their position that were done before, and are not done again.
     """
     for workload in experiment.workloads if experiment.environment is None else ():
         check_arrivals(workload, experiment.protocol)

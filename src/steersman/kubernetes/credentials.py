@@ -46,16 +46,13 @@ class ExecCredential(msgspec.Struct, frozen=True):
 
 
 class Credentials:
-    """Headers and TLS context for one cluster.
-
-    Attributes:
-        context: TLS context of new connections; replaced when a certificate file was. Files that cannot be used change
-            nothing, and are logged once.
-    """
+    """Headers and TLS context for one cluster."""
 
     def __init__(self, config: KubeConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.config, self._clock = config, clock
         self._stamp, self._looked = _stamp(config), clock()
+        # TLS context of new connections; replaced when a certificate file was. Files that cannot be used change
+        # nothing, and are logged once.
         self.context = _tls(config)
         self._issued: tuple[str, str] | None = None
         self._headers: dict[str, str] = {}

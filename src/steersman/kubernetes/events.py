@@ -74,11 +74,7 @@ class _Event:
 
 
 class EventRecorder:
-    """Recorder of events; an asynchronous context manager that gives unsent events five seconds at its end.
-
-    Attributes:
-        sent, dropped, failed: successful requests, events never sent, requests given up.
-    """
+    """Recorder of events; an asynchronous context manager that gives unsent events five seconds at its end."""
 
     def __init__(
         self,
@@ -91,6 +87,7 @@ class EventRecorder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client, self.instance = client, instance or own_identity()
+        # `sent`, `dropped`, `failed`: successful requests, events never sent, requests given up
         self.sent = self.dropped = self.failed = 0
         self._busy, self._clock = busy, clock
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(room)

@@ -128,14 +128,12 @@ class TrainingRun:
     def train(
         self,
         learner: Learner,
+        # Returns the quality of the current policy, higher is better; None: the newest is kept
         validate: Callable[[], float] | None,
         save: Save,
         on_iteration: OnIteration | None = None,
     ) -> TrainingProgress:
         """Train to the limits.
-
-        Args:
-            validate: returns the quality of the current policy, higher is better; None: the newest is kept.
 
         Raises:
             SteersmanError: another process trains in the folder, the run diverged, a file cannot be written, or

@@ -60,14 +60,11 @@ FIRST_SEED = 42  # seed of a run, and the first of several, unless another is gi
 
 @dataclass(frozen=True, slots=True)
 class SpreadSelectors:
-    """Selectors for kube-scheduler's default topology spread.
+    """Selectors for kube-scheduler's default topology spread."""
 
-    Attributes:
-        selectors: (namespace, labels selected) of Services, and of controllers that select by labels alone.
-        expressions: (namespace, all requirements) of the other controllers.
-    """
-
+    # (namespace, labels selected) of Services, and of controllers that select by labels alone
     selectors: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    # (namespace, all requirements) of the other controllers
     expressions: tuple[tuple[str, tuple[Requirement, ...]], ...] = ()
 
     def __bool__(self) -> bool:

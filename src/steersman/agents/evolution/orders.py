@@ -143,12 +143,6 @@ class WeightSearch(ABC):
         workloads: number of workloads, which are played in turn.
         first: [W] first weights.
         searched: [W] which of them are searched for; None: all.
-
-    Attributes:
-        best: weights that were best in validation.
-        best_gain: their gain there.
-        average: mean weights over the last generations.
-        runs: runs that were played, those of the reference and of validations included.
     """
 
     def __init__(
@@ -157,7 +151,11 @@ class WeightSearch(ABC):
         self.workloads, self.config, self._first = workloads, config, first
         self._searched = np.ones(len(first), dtype=np.bool_) if searched is None else searched
         self.strategy = CMA(first[self._searched], config.step, seed=config.seed, population_size=config.population)
+        # `average`: mean weights over the last generations
+        # `best_gain`: their gain there
+        # `best`: weights that were best in validation
         self.best, self.best_gain, self.average = first.copy(), -math.inf, first.copy()
+        # `runs`: runs that were played, those of the reference and of validations included
         self.runs, self._scenes_drawn = 0, 0
         seeds = np.random.default_rng((config.seed, 2))
         self._scenes = self._draw_scenes(seeds, config.validation)

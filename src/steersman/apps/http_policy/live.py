@@ -38,17 +38,14 @@ class Answer:
 
 
 class LiveScoreClient:
-    """Client of a score server whose failures are counted, logged at intervals, and followed by a pause.
-
-    Attributes:
-        answer: scores for the next decision.
-        decisions: number of decisions: `scored` by the server, `failed` requests, and `skipped` in a pause.
-        problem: the last failure; "" after a success.
-    """
+    """Client of a score server whose failures are counted, logged at intervals, and followed by a pause."""
 
     def __init__(self, url: str, rule: str) -> None:
         self.url, self._rule = url, rule
+        # `problem`: the last failure; "" after a success
+        # `answer`: scores for the next decision
         self.answer, self.problem = Answer(), ""
+        # Number of decisions: `scored` by the server, `failed` requests, and `skipped` in a pause
         self.decisions = {"scored": 0, "failed": 0, "skipped": 0}
         self._client = ScoreClient(url, LIVE_SECONDS)
         self._asks_again_at = self._warns_again_at = -np.inf

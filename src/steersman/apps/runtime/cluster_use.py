@@ -34,14 +34,11 @@ class PodUse:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, whether it is ready, and the sums of its pods' requests.
-
-    Attributes:
-        use: `cpu` in milli, `memory` in bytes, the number of `pods`, and milli units by name (`requested_units`).
-    """
+    """A node, whether it is ready, and the sums of its pods' requests."""
 
     node: Node
     ready: bool
+    # `cpu` in milli, `memory` in bytes, the number of `pods`, and milli units by name (`requested_units`)
     use: Counter[str]
 
     @property

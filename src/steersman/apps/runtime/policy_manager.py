@@ -232,23 +232,16 @@ class PolicyMetrics(Collector):
 
 
 class PolicyManager:
-    """Own the active policy and its workload profile; reload the file and request new deciders when either changes.
-
-    Args:
-        telemetry: measurements of the cluster; None without telemetry. The caller keeps them up to date.
-        unchecked: whether a learned policy is used without a comparison with rules on the cluster.
-        scheduler_name: the scheduler whose pods decide which nodes are eligible; "": the pods that are asked about.
-
-    Attributes:
-        score_client: client of the server of a policy that is a URL; None for any other policy.
-    """
+    """Own the active policy and its workload profile; reload the file and request new deciders when either changes."""
 
     def __init__(
         self,
         policy: PolicyReloader,
+        # Measurements of the cluster; None without telemetry. The caller keeps them up to date.
         telemetry: TelemetryCollector | None = None,
         *,
-        unchecked: bool = False,
+        unchecked: bool = False,  # whether a learned policy is used without a comparison with rules on the cluster
+        # The scheduler whose pods decide which nodes are eligible; "": the pods that are asked about
         scheduler_name: str = "",
     ) -> None:
         self.scheduler_name = scheduler_name
@@ -256,6 +249,7 @@ class PolicyManager:
         self._warned: set[str] = set()
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
         url = server_url(policy.policy)
+        # Client of the server of a policy that is a URL; None for any other policy
         self.score_client = LiveScoreClient(url, FALLBACK_RULE) if url else None
 
     @property

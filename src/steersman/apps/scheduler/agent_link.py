@@ -63,14 +63,12 @@ class AgentLink:
         connection: to the agent's process.
         asks_fallback: whether the agent needs the fallback's choice.
         seconds: time for an answer.
-
-    Attributes:
-        seconds: time for an answer.
-        results: number of questions by result.
     """
 
     def __init__(self, connection: Connection, *, asks_fallback: bool, seconds: float = ANSWER_SECONDS) -> None:
+        # `seconds`: time for an answer
         self.asks_fallback, self.seconds, self._connection = asks_fallback, seconds, connection
+        # Number of questions by result
         self.results: Counter[str] = Counter(dict.fromkeys((ANSWERED, INFEASIBLE, LATE, ABSENT), 0))
         # A message larger than the pipe's buffer waits for its reader, so that all is sent in a thread.
         self._thread = ThreadPoolExecutor(1, "agent")

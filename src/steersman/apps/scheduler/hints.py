@@ -67,19 +67,16 @@ class Hints:
 
     def helped(
         self,
-        groups: Mapping[Group, CachedPod],
+        groups: Mapping[Group, CachedPod],  # groups of unschedulable pods that share them, with a pod of each
+        # The other unschedulable pods, see `SchedulingQueue`; a pod that was looked at becomes the last one
         singles: Mapping[tuple[str, bool], dict[str, QueuedPod]],
+        # Number of pods like this one that fit now, given the nodes that may take more than before
         room: Callable[[CachedPod, Set[int]], int],
     ) -> dict[Group, int]:
         """Return how many pods of each group the collected changes help, and forget the changes.
 
         A pod is tried in any case if one of its claims changed: it may wait for another reason. There may be thousands
         of pods with claims, or without numbers in the state (`PodStore.number_waiting`), so a search looks at some.
-
-        Args:
-            groups: groups of unschedulable pods that share them, with a pod of each.
-            singles: the other unschedulable pods, see `SchedulingQueue`; a pod that was looked at becomes the last one.
-            room: number of pods like this one that fit now, given the nodes that may take more than before.
         """
         began = time.thread_time()
         freed, claims, self._freed, self._claims = self._freed, self._claims, set(), set()

@@ -57,14 +57,12 @@ class SchedulingQueue:
         clock: monotonic clock, seconds.
         ordering: who goes next; None: the oldest.
         epoch: zero of the clock, seconds since 1970; nan: as it is now.
-
-    Attributes:
-        singles: unschedulable pods that share no group, by namespace and `CachedPod.follows`, then key.
     """
 
     clock: Callable[[], float] = time.monotonic
     ordering: PodOrdering | None = None
     epoch: float = math.nan
+    # Unschedulable pods that share no group, by namespace and `CachedPod.follows`, then key
     singles: dict[tuple[str, bool], dict[str, QueuedPod]] = field(default_factory=dict)
     _all: dict[str, QueuedPod] = field(default_factory=dict)
     _active: Heap = field(default_factory=list)

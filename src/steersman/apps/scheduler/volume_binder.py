@@ -28,12 +28,10 @@ class VolumeBinder:
 
     Args:
         objects: claims and volumes; decisions are assumed there.
-
-    Attributes:
-        timeout: seconds within which claims must be bound.
     """
 
     def __init__(self, client: Client, objects: VolumeObjects) -> None:
+        # `timeout`: seconds within which claims must be bound
         self.client, self.objects, self.timeout = client, objects, TIMEOUT_SECONDS
 
     def assume(self, plan: VolumePlan, node: str) -> None:

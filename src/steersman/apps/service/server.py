@@ -65,16 +65,14 @@ class Authenticator:
 
     A replaced certificate or token is used from the next handshake or request on. A certificate authority that is added
     to `tls.clientCa` is, too; one that is removed is trusted until the service restarts.
-
-    Attributes:
-        tls: context for HTTPS; None: plain HTTP.
-        problem: why replaced files cannot be used; "" if they can.
     """
 
     def __init__(self, config: ServiceConfig) -> None:
+        # `problem`: why replaced files cannot be used; "" if they can
         self._config, self.problem = config, ""
         self._stamp = self._now()
         self._token = read_token(config.token_file) if config.token_file else None
+        # Context for HTTPS; None: plain HTTP
         self.tls = None if config.tls is None else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         _load(self.tls, config.tls)
 

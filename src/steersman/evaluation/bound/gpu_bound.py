@@ -223,20 +223,18 @@ class GpuBound:
 
     def solve(
         self,
+        # `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive
         protocol: Protocol = "inflation",
         *,
         seed: int = 42,
         ratio: float = 1.3,
+        # False bounds schedulers that place every pod that fits somewhere; True also those that refuse pods
         refuses: bool = False,
+        # Above 0, only schedulers are bounded that place every pod (which fits on some empty node) until the demand
+        # that has arrived is this percentage of all GPU
         placed_percent: float = 0.0,
     ) -> float:
         """Return an upper bound on the GPU allocated at the end, in percent of all GPU, rounded up to two decimals.
-
-        Args:
-            protocol: `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive.
-            refuses: False bounds schedulers that place every pod that fits somewhere; True also those that refuse pods.
-            placed_percent: above 0, only schedulers are bounded that place every pod (which fits on some empty node)
-                until the demand that has arrived is this percentage of all GPU.
 
         Returns:
             The bound; NaN if no scheduler can place what `placed_percent` demands.

@@ -234,16 +234,13 @@ def family_of(workload: str) -> str:
 
 
 def workload_bars(
+    # Workload -> policy -> difference, low, high; NaN for none
     values: Mapping[str, Mapping[str, tuple[float, float, float]]],
     style: Mapping[str, Style],
     y_title: str,
     digits: int,
 ) -> Figure | None:
-    """Return grouped bars of differences from 0: a group per workload, a bar per policy; openb workloads by family.
-
-    Args:
-        values: workload -> policy -> difference, low, high; NaN for none.
-    """
+    """Return grouped bars of differences from 0: a group per workload, a bar per policy; openb workloads by family."""
     if not any(math.isfinite(mean) for of in values.values() for mean, _, _ in of.values()):
         return None
     families = {workload: family_of(workload) for workload in values}

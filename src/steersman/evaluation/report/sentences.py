@@ -74,16 +74,13 @@ FAILING, WAITING = RefusalWording("fails", "", "that fail"), RefusalWording("lea
 
 
 class Outcome:
-    """What can be said of a comparison.
-
-    Attributes:
-        known: the policies that have a value, the best first.
-    """
+    """What can be said of a comparison."""
 
     def __init__(self, of: Standings) -> None:
         self.of = of
         self._means = of.means(of.workload)
         order = of.order(of.workload)
+        # The policies that have a value, the best first
         self.known = [policy for policy in order if math.isfinite(self._means[policy])]
         self.best = order[0]
         self.words = WORDS.get(of.primary, NAMED_CRITERION)

@@ -86,12 +86,9 @@ class TraceJob:
 
 
 class TraceContent(PodContent):
-    """Jobs of some files.
+    """Jobs of some files."""
 
-    Attributes:
-        field, advice: of the name that two jobs have, for the error.
-    """
-
+    # `field`, `advice`: of the name that two jobs have, for the error
     field: ClassVar[str] = ""
     advice: ClassVar[str] = "remove the duplicate"
 

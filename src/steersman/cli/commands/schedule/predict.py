@@ -27,15 +27,12 @@ LIMIT_SECONDS = 600.0  # a prediction that takes longer is ended
 
 @dataclass(frozen=True, slots=True)
 class PredictionTask:
-    """What is predicted.
-
-    Attributes:
-        run_times: file that keeps what is known of run times; None: the pods that ended and are still listed say it.
-    """
+    """What is predicted."""
 
     config: KubeConfig
     policy: str
     order: Order
+    # File that keeps what is known of run times; None: the pods that ended and are still listed say it
     run_times: Path | None
 
     async def ask(self, active: Policy) -> list[PredictedStart]:
