@@ -56,8 +56,7 @@ POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 ADMISSION = ("gpu-mixing", "gpu-annotations")  # ends of the policies' names, which begin with the name of a release
 ADMISSION_LABELS = {"labelSelector": "app.kubernetes.io/name=steersman,app.kubernetes.io/component=admission"}
 NEEDS_POLICIES = "upgrade to Kubernetes 1.30, and install the chart with admission.enabled=true"
-SOURCES = {"running_pods": "it needs kube-state-metrics; "}
-"""Where a metric comes from, unless it is from the usual node exporter."""
+SOURCES = {"running_pods": "it needs kube-state-metrics; "}  # where a metric comes from, if not from the node exporter
 
 
 class Verdict(enum.StrEnum):

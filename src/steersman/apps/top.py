@@ -46,8 +46,7 @@ ONCE_BAR_WIDTH = 10
 GAP = 2
 NEARLY_FULL, FULL = 0.7, 0.9
 BLOCKS, ASCII = "█░", "#."
-HELD_SECONDS = 0.05
-"""Time after which an ESC that nothing follows is the key Escape, and not the first byte of another key."""
+HELD_SECONDS = 0.05  # time after which an ESC is the key Escape, and not the first byte of another key
 KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~])|.", re.DOTALL)
 INCOMPLETE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
 CHARACTERS = {"\x03": "ctrl+c", "\x1b": "escape", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}

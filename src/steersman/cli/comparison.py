@@ -27,8 +27,7 @@ from steersman.evaluation.report.page import Comparison
 from steersman.evaluation.results import FINISHED, PARTIAL, staged, summary_csv, write_partial
 from steersman.simulation.result import Protocol, RunResult
 
-KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
-"""Least time between two writes of the finished runs, in seconds and by how long one took."""
+KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0  # least time between writes of the finished runs: seconds, and times of a write
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,7 @@ class Backoff:
         await asyncio.sleep(max(at_least * random.uniform(1.0, 1.25), seconds))
 
 
-SLICE_SECONDS = 0.005
-"""Time after which a task gives way. A binding waits for so long at each of its four steps, from watch to answer."""
+SLICE_SECONDS = 0.005  # time after which a task gives way; a binding waits for it at each of its four steps
 
 
 class TimeSlices:

@@ -35,8 +35,7 @@ _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _MAX_EXPONENT = 64
 _MAX_LENGTH = 128
 
-Quantity = str | int | float
-"""A quantity from YAML or JSON: usually a string, a number where the author left out the quotes."""
+Quantity = str | int | float  # of YAML or JSON: a string, or a number where the quotes were left out
 
 
 def cpu_milli(quantity: Quantity, *, round_up: bool = True) -> int:

@@ -195,8 +195,7 @@ Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 
 Array = npt.NDArray[Any]
 
-PADDING = {"domain": -1}
-"""Padding of a run that is smaller than the batch, 0 if not listed: an absent node is in no topology domain."""
+PADDING = {"domain": -1}  # of a run that is smaller than the batch, else 0: an absent node is in no domain
 
 
 def empty_like(item: Tuple, count: int) -> Tuple:

@@ -46,8 +46,7 @@ TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
 COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate") | {TRAINED: "demo"}
 """The command that writes a file; `metrics.csv` is written by both."""
-REPORT_MARK = '<meta name="generator" content="steersman">'
-"""A line near the start of every report, which identifies it."""
+REPORT_MARK = '<meta name="generator" content="steersman">'  # a line near the start of every report
 
 RESULTS_COLUMNS = (
     "workload",

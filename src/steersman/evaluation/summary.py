@@ -27,8 +27,7 @@ from steersman.simulation.run import AS_IT_IS, Simulator
 from steersman.workloads.workload import Workload
 
 ALL = "all"  # name of the mean over several workloads, which none of these may have
-BOUND, ARRIVED = "bound", "arrived"
-"""Names of the rows of the bound and of the pods that arrive, among those of policies."""
+BOUND, ARRIVED = "bound", "arrived"  # names of the rows of the bound and of the pods that arrive, among policies
 SEEDS, TRACE_BLOCKS = "seeds", "blocks"  # what intervals are over: seeds that draw arrivals, or blocks of a given trace
 
 
@@ -196,8 +195,7 @@ def clip_interval(interval: Interval, unit: str) -> Interval:
     return Interval(max(interval.low, least), min(interval.high, most))
 
 
-Recordings = Mapping[str, tuple[Metric, ...]]
-"""By workload the metrics of its recorded placement; without those that record none."""
+Recordings = Mapping[str, tuple[Metric, ...]]  # metrics of recorded placements by workload
 
 
 def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Recordings:

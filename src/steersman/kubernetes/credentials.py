@@ -23,8 +23,7 @@ from steersman.kubernetes.config import ExecConfig, KubeConfig, KubeUser, decode
 
 TOKEN_FILE_SECONDS = 60.0  # lifetime of a token file's content, as in client-go
 EXPIRY_MARGIN_SECONDS = 30.0
-EXEC_SECONDS = 60.0
-"""Timeout of an exec plugin, which may wait for a server that does not answer while all requests wait for it."""
+EXEC_SECONDS = 60.0  # timeout of an exec plugin, for which all requests wait
 FILES_SECONDS = 10.0  # interval between checks of certificate files
 
 log = structlog.get_logger("credentials")

@@ -24,10 +24,8 @@ from steersman.core.errors import SteersmanError
 from steersman.core.event_loop import Backoff, TimeSlices
 from steersman.kubernetes.client import ApiError, Client, Query, Status
 
-WATCH_SECONDS = (240, 480)
-"""Range of a watch's duration, after which the server ends it; random, so that watches do not end together."""
-SILENCE_SECONDS = 75.0
-"""Read timeout of a watch; the server sends a bookmark about every minute, so longer silence is a dead connection."""
+WATCH_SECONDS = (240, 480)  # range of a watch's duration; random, so that watches do not end together
+SILENCE_SECONDS = 75.0  # read timeout of a watch; the server sends a bookmark about every minute
 BACKOFF_SECONDS = (0.2, 10.0)
 GONE = 410
 

@@ -8,8 +8,7 @@ from typing import ClassVar
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Need, Policy
 
-PORTFOLIO = "portfolio"
-"""`saved_as` of a portfolio: weights of the linear members, [members, 4, W], and the rules among the members."""
+PORTFOLIO = "portfolio"  # `saved_as`: weights of linear members, [members, 4, W], and the rules among the members
 
 DEFAULT_RULE = "fgd"  # the best published rule: it decides until a portfolio's member is clearly better
 

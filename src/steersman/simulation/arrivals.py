@@ -18,8 +18,7 @@ from steersman.simulation.result import Protocol
 from steersman.workloads.generators.inflation import MAX_DRAWS, inflate
 from steersman.workloads.workload import Workload
 
-DEFAULT_DURATION = 3600.0
-"""Mean duration in seconds of generated arrivals if neither the data nor the user states durations."""
+DEFAULT_DURATION = 3600.0  # mean seconds of generated arrivals if neither data nor user states durations
 
 LARGEST_BURST = 50
 

@@ -79,12 +79,10 @@ from steersman.workloads.workload import Workload
 AS_IT_IS = "as it is"  # name of the recorded placement in results, where policies' names stand
 MOST_PREEMPTIONS = 10_000  # refusals of a run about which it is asked whether kube-scheduler would preempt other pods
 VARIANCE_SEED, ARRIVALS_BETWEEN_LOOKS = 7, 40
-LEAST_LOOKS = 25
-"""Least number of decisions that are sampled of a run: a kind of pods never sampled has no units to move in."""
+LEAST_LOOKS = 25  # decisions sampled of a run at least: a kind of pods never sampled has no units to move in
 FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C): the first step, and the most."""
-STEP_SECONDS = 0.25
-"""Target time of a step: compiled code handles no signal, and an event takes 3 µs or a second, by policy and pods."""
+STEP_SECONDS = 0.25  # target time of a step, in which no signal is handled; an event takes 3 µs to a second
 
 Progress = Callable[[int, int], None]  # called with the numbers of arrivals handled and of all arrivals
 

@@ -19,8 +19,7 @@ SLOWDOWN_SECONDS = 10.0  # threshold of the bounded slowdown: a shorter run coun
 PERCENTILES = (50, 95, 99)
 PARTS = 200  # parts of a trace whose contributions are kept
 LEAST_ARRIVALS = 100  # with fewer arrivals a trace is not divided into parts
-LEAST_BUSY_PERIODS = 50
-"""With fewer periods in which pods wait, a trace is not divided into parts, of which too few would be independent."""
+LEAST_BUSY_PERIODS = 50  # with fewer periods of waiting a trace is not divided: too few parts would be independent
 WINSORIZED = 99.0  # percentile of a kind's waits beyond which `winsorized` counts a wait as that percentile
 MINUTE = 60.0
 

@@ -34,8 +34,7 @@ EPISODES_PER_WORKLOAD, EPISODES_WITHOUT_WORKLOADS = 3, 10
 
 
 OF_LEARNING = ("environments", "device", "teacher", "recording")
-OF_NETWORKS = ("dropout", "normalisation")
-"""Options of learning in an environment alone: of `LearningPlan` and of `NetworkPlan`."""
+OF_NETWORKS = ("dropout", "normalisation")  # of `NetworkPlan`; those above are of `LearningPlan`
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from steersman.workloads.workload import Workload
 
 POPULARITY_PERCENT = 95
 EMPTY_CPU_MILLI = 100  # milli-CPU of a typical pod that requests none
-MOST_KINDS = 256
-"""The cost of planning, and of each of FGD's decisions, is proportional to the typical pods; openb has up to 113."""
+MOST_KINDS = 256  # the cost of planning, and of FGD's decisions, is proportional to them; openb has up to 113
 ROUNDINGS = ((1.05, 5), (1.1, 10), (1.25, 25), (1.6, 50), (2.5, 100))
 """How kinds are merged until there are few enough: ratio of CPU, and step of GPU milli."""
 

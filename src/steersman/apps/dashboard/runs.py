@@ -34,8 +34,7 @@ READ = (
     "expected a folder of steersman simulate or evaluate (their --output), one that has such folders in it, a CSV file "
     "of workload run or a recording of a scheduler; training is shown by tensorboard --logdir FOLDER"
 )
-MOST_TEXT_BYTES = 1 << 27
-"""Of a text that is read as a whole, unpacked; of a recording of 1,000 nodes these are about 6,000 pods."""
+MOST_TEXT_BYTES = 1 << 27  # of a text, unpacked; a recording of 1,000 nodes has them at about 6,000 pods
 T = TypeVar("T")
 WHOLE_NUMBER = re.compile(r"[0-9]{1,19}")
 

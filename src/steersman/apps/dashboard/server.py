@@ -21,8 +21,7 @@ from aiohttp.typedefs import Handler, Middleware
 from steersman.apps.runtime.http_server import OPEN
 from steersman.core.errors import SteersmanError, UsageError
 
-COOKIE = "steersman-dashboard-{}"
-"""Name of the cookie by the server's port, since browsers send a cookie to all ports of a host."""
+COOKIE = "steersman-dashboard-{}"  # name of the cookie by the server's port: browsers send a cookie to all ports
 TOKEN, CODE = "token", "code"
 CODE_SECONDS = 300.0  # time in which a browser must have used its code
 HEADERS = {

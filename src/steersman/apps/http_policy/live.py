@@ -23,8 +23,7 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.selection import SelectionRules
 
-PAUSE_SECONDS = 5.0
-"""Time after a failure in which the rule decides without asking the server, so that a dead one delays few pods."""
+PAUSE_SECONDS = 5.0  # time after a failure in which the rule decides, so that a dead server delays few pods
 WARNING_SECONDS = 60.0  # least time between two warnings about failures
 
 log = structlog.get_logger("policy")

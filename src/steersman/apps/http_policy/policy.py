@@ -33,8 +33,7 @@ from steersman.version import __version__
 
 SIMULATION_SECONDS = 10.0  # time limit of a request, with its retries, in simulations, where no pod waits
 LIVE_SECONDS = 1.0  # the same in a live cluster
-RETRIES, RETRY_SECONDS = 2, 0.15
-"""Retries after a connection that failed or an answer that says "try again", and the wait before the first."""
+RETRIES, RETRY_SECONDS = 2, 0.15  # retries after a failure or an answer that says "try again"; the first wait
 BUSY = (429, 502, 503, 504)  # HTTP statuses of servers that may answer soon
 HIGHEST = 100
 MAX_ANSWER_BYTES = 64 << 20

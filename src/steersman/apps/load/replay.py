@@ -35,8 +35,7 @@ from steersman.kubernetes.client import MISSING, ApiError, Client
 CONCURRENCY = 96
 SAVE_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
-BIND_SECONDS = 10.0
-"""At the end, pods without a node are left waiting when none was bound for this long and none of them has an end."""
+BIND_SECONDS = 10.0  # at the end, pods without a node are left waiting when none was bound for this long
 NAMESPACES = "/api/v1/namespaces"
 MAX_PRIORITY = 1_000_000_000  # upper limit of priorities; only Kubernetes' own classes may exceed it
 

@@ -36,22 +36,18 @@ from steersman.workloads.profile import GpuRequest, Shape, node_shapes, profile_
 from steersman.workloads.workload import Workload
 
 COMPARED_OBJECTIVE = "allocation"  # objective by which a comparison with rules ranks policies
-FALLBACK_RULE = DEFAULT_RULE
-"""Rule that decides until the first comparison has ended, and where a policy behind HTTP does not answer."""
+FALLBACK_RULE = DEFAULT_RULE  # decides until the first comparison ends, and where a policy behind HTTP does not answer
 LEAST_PODS = 20  # pods that must have arrived before a comparison
 MAX_SAMPLED_PODS = 2000  # pods that a comparison draws from; a larger window is sampled uniformly
 PODS_GROWTH_FACTOR = 4  # growth of the number of pods in the window since the last comparison that triggers another one
-MAX_NODE_CHANGE = 0.05
-"""Share of the nodes that were added, removed or changed shape beyond which a comparison is repeated."""
-MAX_PROFILE_DISTANCE = 0.1
-"""Distance between two workload profiles beyond which a comparison is repeated, in addition to sampling noise."""
+MAX_NODE_CHANGE = 0.05  # share of the nodes that were added, removed or reshaped beyond which it is repeated
+MAX_PROFILE_DISTANCE = 0.1  # distance of two profiles, beyond sampling noise, at which it is repeated
 LIMIT_SECONDS = 1800.0
 """Timeout of a comparison, whose draws are bounded: seconds on 1,000 nodes; the first one on a machine compiles for
 about a minute."""
 RETRY_SECONDS = 600.0  # delay after a failed comparison
 NICENESS = 10
-Compare = Callable[[tuple[Workload, Policy]], MemberChoice]
-"""Function that returns what decides on a workload, see `compare`."""
+Compare = Callable[[tuple[Workload, Policy]], MemberChoice]  # returns what decides on a workload, see `compare`
 
 log = structlog.get_logger("policy")
 

@@ -25,11 +25,9 @@ from steersman.prometheus.probe import Probe
 
 ADDRESS = "127.0.0.1"
 SHUTDOWN_SECONDS = 1.0
-KEEPALIVE_SECONDS = 3630.0
-"""Time after which an idle connection is closed: longer than proxies keep theirs, see aiohttp."""
+KEEPALIVE_SECONDS = 3630.0  # time after which an idle connection is closed: longer than proxies keep theirs
 OPEN = ("/metrics", "/healthz", "/livez", "/readyz")  # paths of every server; they need no authentication
-Checks = Mapping[str, Callable[[], str]]
-"""Functions by check name that return the problem in a few words, "" if the check passes."""
+Checks = Mapping[str, Callable[[], str]]  # by name; return the problem in a few words, "" if the check passes
 VERBOSE = "verbose"  # query parameter of a probe that adds the notes, which never fail it
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -53,8 +53,7 @@ from steersman.workloads.workload import SpreadSelectors
 
 WINDOW = 10_000  # size of the sliding window in pods
 NEW_SHARE = 0.1  # share of the window that must be new before the profile is rebuilt
-GENERIC_KINDS = 10
-"""Kinds of pods whose weight the generic ones have: half of a profile where the window holds as many kinds."""
+GENERIC_KINDS = 10  # kinds of pods whose weight the generic ones have: half of a profile of as many kinds
 PODS_OF_EMPTY_WINDOW = 100  # number of generic pods for an empty window
 """Typical pods and the types of the cluster's GPUs."""
 CHECK_INTERVAL_SECONDS = 10.0  # interval of the checks whether the workload profile or the policy file changed

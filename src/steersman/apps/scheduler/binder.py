@@ -48,8 +48,7 @@ class BindOutcome(Enum):
     The pod is tried again without an event.
     """
     TAKEN = "taken"  # another scheduler bound the pod: two schedulers have one name
-    REFUSED = "refused"
-    """The server refuses to bind the pod to this node, or was busy or silent in all attempts; decide again."""
+    REFUSED = "refused"  # the server refuses this node, or was busy or silent in all attempts; decide again
 
 
 class BindingMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

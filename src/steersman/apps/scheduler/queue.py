@@ -38,15 +38,12 @@ INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 10.0
 MOST_DOUBLINGS = 10
 BACKOFF_WINDOW_SECONDS = 1.0  # pods whose backoff ends in the same window are ordered by priority
 UNSCHEDULABLE_SECONDS = 300.0
-FAILURES, TURN = 16, 8
-"""Failed attempts in a row after which other namespaces go first, and their attempts between two of this namespace."""
+FAILURES, TURN = 16, 8  # failures in a row after which other namespaces go first; their attempts between two of it
 RETRIES = ""  # name of the deferred pods that were tried before, of any namespace
-LISTED_SECONDS = 2.0
-"""Pods that were created at least so long ago began to wait at their creation, which the API has in whole seconds."""
+LISTED_SECONDS = 2.0  # pods that are at least so old began to wait at their creation, which has whole seconds
 FEW = 64  # outdated entries of a heap that are not worth removing
 
-Heap = list[tuple[Any, ...]]
-"""What orders a pod, the number of its move and the pod; an entry is outdated once the pod was moved again."""
+Heap = list[tuple[Any, ...]]  # what orders a pod, the number of its move, and the pod; a later move outdates it
 
 
 @dataclass(slots=True)

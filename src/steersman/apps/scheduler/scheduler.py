@@ -41,14 +41,12 @@ from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
 
 IN_FLIGHT = 64  # maximum number of concurrent bindings
 SCHEDULER_NAME = "steersman"
-FINISH_SECONDS = 4.0
-"""Time for bindings in flight at shutdown. A lost lease is valid for 5 s more (`kubernetes.lease`)."""
+FINISH_SECONDS = 4.0  # time for bindings in flight at shutdown; a lost lease is valid for 5 s more
 LOST_SECONDS = 0.1
 ONE_BY_ONE = "steersman schedule places its pods one by one; they start together in simulations alone"
 GANGS_KEPT = 1000  # gangs that are remembered, since only one pod of each tells that it is placed alone
 TELL_AGAIN_SECONDS = 30.0  # minimum time between two computations of why a pod is unschedulable
-SIZE_SECONDS = 10.0
-"""Interval of the checks whether the size of the cluster changed, which sizes of pods follow in orders."""
+SIZE_SECONDS = 10.0  # interval of checks whether the cluster's size changed, which sizes of pods follow in orders
 _NUMBER = re.compile("[0-9]+")
 
 log = structlog.get_logger("scheduler")

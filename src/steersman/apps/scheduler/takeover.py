@@ -20,8 +20,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import MISSING, STRATEGIC_PATCH, ApiError, Client
 
-LEADER_KEY = "steersman.dev/leader"
-"""Annotation of pods that waited when a scheduler took over: its identity in the lease."""
+LEADER_KEY = "steersman.dev/leader"  # annotation of pods that waited at a takeover: the leader's identity in the lease
 FORBIDDEN, INVALID = 403, 422
 RETRY_SECONDS = 0.5
 

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from steersman.cluster.model import PodSelector
 
 Pair = tuple[str, str | None]  # a key and a value; None: any value
-NAMESPACE, TERMINATING = "", " "
-"""Keys of two pairs that are not labels: the namespace, and that the pods are being deleted."""
+NAMESPACE, TERMINATING = "", " "  # keys of two pairs that are no labels: namespace, and being deleted
 
 
 class LabelSet(NamedTuple):

@@ -33,8 +33,7 @@ MEMORY = "memory"
 EPHEMERAL = "ephemeral-storage"
 HUGEPAGES = "hugepages-"
 RESIZE_PENDING = "PodResizePending"
-NATIVE = "kubernetes.io/"
-"""Part of the names of native resources, which a container may request without a limit or below it."""
+NATIVE = "kubernetes.io/"  # part of the names of native resources, whose requests may lack a limit or be below it
 
 # kube-scheduler scores a container without a request as if it requested this much (GetNonzeroRequests).
 NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}

@@ -28,8 +28,7 @@ from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, RunRe
 
 CELLS = 3000  # of a heat map, at most
 CELLS_PER_ROW = 48
-LOGARITHMIC_FROM = 30
-"""Ratio of the highest to the lowest bar of `grouped_bars` from which on their scale is logarithmic."""
+LOGARITHMIC_FROM = 30  # ratio of the highest to the lowest bar from which on their scale is logarithmic
 
 
 def causes_in_short(runs: Mapping[str, Sequence[RunResult]], *, at_end: bool) -> Figure | None:

@@ -24,8 +24,7 @@ from steersman.evaluation.report.style import CAUSE_COLOURS, DASH, Figure, Style
 from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 
-NAMED_CELLS = 40_000
-"""Node names are in the heat maps only if these have fewer cells in total: names would be most of the file."""
+NAMED_CELLS = 40_000  # heat maps of more cells have no node names, which would be most of the file
 
 DIAGONAL = " Dotted: everything that arrives is placed."
 BOUND_TEXT = " Red: the bound, which no scheduler exceeds that places every pod that fits."

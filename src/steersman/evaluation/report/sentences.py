@@ -16,8 +16,7 @@ from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION
 from steersman.evaluation.report.style import brackets, interval_text, listed, seeds_text
 from steersman.simulation.pod_kinds import KINDS
 
-REACHED = 0.015
-"""Points: a policy nearer to the bound has reached it, since the bound is rounded up and allocations are rounded."""
+REACHED = 0.015  # points to the bound, which is rounded up, within which a policy has reached it
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,7 @@ NAMED_CRITERION = CriterionWording(
     alone="{0.capitalised} {0.shown_value} under {0.best} {0.where}",
     unknown="Nothing is known of the {0.of.criterion.phrase} {0.where}",
 )
-WORDS = {GPU_ALLOCATION: ALLOCATED, CPU_ALLOCATION: ALLOCATED, MEAN_WAIT: WAITED}
-"""By metric; every other criterion is named."""
+WORDS = {GPU_ALLOCATION: ALLOCATED, CPU_ALLOCATION: ALLOCATED, MEAN_WAIT: WAITED}  # by metric; others are named
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,8 +164,7 @@ INTERVAL = "95 % interval"
 OF_STRETCH = "interval of this stretch"
 """Title of an interval over blocks of a trace that is given once: another stretch is often outside."""
 DASH = "–"
-FEW_SEEDS = 5
-"""With fewer seeds an interval is wide and leans on normally distributed values; the text says that they are few."""
+FEW_SEEDS = 5  # with fewer an interval is wide and leans on normally distributed values; the text says so
 NAMED = 3  # most policies that a sentence names; of more it gives the number
 
 

@@ -27,8 +27,7 @@ from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.workloads.profile import TypicalPod, profile_arrays
 from steersman.workloads.workload import SpreadSelectors
 
-CHANGE_LOG_SIZE = 1 << 14
-"""Least capacity of the score table's change log; when it is full, the log restarts and all rows are recomputed."""
+CHANGE_LOG_SIZE = 1 << 14  # least capacity of the change log; a full one restarts, and all rows are recomputed
 CLASS_CAPACITY = 64  # least capacity of the score table in pod classes
 NEVER_REFRESHED = -1  # `ScoreTable.log_position` of a row that must be computed from scratch
 NO_CHANGES = np.zeros(0, dtype=np.int64)

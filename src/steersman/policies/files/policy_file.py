@@ -37,15 +37,13 @@ from steersman.workloads.workload import Workload
 
 SCHEMA = 1
 RULE = "rule"  # the network in the card of a rule, which has no trained weights
-FITTED_BY = "evolution"
-"""The algorithm in the card of a policy that is, or of a portfolio that will be, fitted to a cluster."""
+FITTED_BY = "evolution"  # the algorithm in the card of a policy or portfolio that is fitted to a cluster
 SUFFIX = ".safetensors"
 LINEAR = "weights"  # the tensor of weights that are linear in a node's features, by kind of pod
 RULE_WEIGHTS = "rules"  # the tensor of weights of heuristics' scores, by kind of pod
 MAX_BYTES = 64 << 20  # largest size of a policy file; the plugin has the same limit
 WEIGHT_TYPES = ("F32", "F64")
-MAX_WEIGHT = 1e12
-"""Largest absolute value of a weight: beyond it scores would leave the range of numbers, and none would be the best."""
+MAX_WEIGHT = 1e12  # largest absolute weight: beyond it scores would leave the range of numbers
 
 Arrays = dict[str, npt.NDArray[Any]]
 

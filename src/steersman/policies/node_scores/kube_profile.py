@@ -14,8 +14,7 @@ from steersman.policies.node_scores.kube_minors import MINORS, NEWEST, MinorRule
 
 TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
 """Score plugins, the rows of `KubeArrays.parts`."""
-STATIC, RAW = 3, 5
-"""The first `STATIC` plugins do not depend on pods on nodes; scores of the first `RAW` plugins are normalized."""
+STATIC, RAW = 3, 5  # the first plugins: those that do not read pods on nodes, those that are normalized
 PLUGINS = (
     "TaintToleration",
     "NodeAffinity",
@@ -28,10 +27,8 @@ PLUGINS = (
 WEIGHTS = (3, 2, 1, 2, 2, 1, 1)  # kube-scheduler's default weights of `PLUGINS`
 
 NO_RULES = ProfileRules()
-STORAGE = "VolumeBinding"
-"""A further plugin that scores: what a pod's claims leave free, on live clusters alone (`kubernetes.volumes`)."""
-MOST_FREE = ((0, 100), (100, 0))
-"""kube-scheduler's default shape of VolumeBinding: the less of the storage is taken, the better."""
+STORAGE = "VolumeBinding"  # a further plugin, on live clusters alone (`kubernetes.volumes`)
+MOST_FREE = ((0, 100), (100, 0))  # default shape of VolumeBinding: the more storage is free, the better
 LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY = range(3)  # scoring strategies of NodeResourcesFit
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 

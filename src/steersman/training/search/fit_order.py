@@ -39,17 +39,14 @@ RULES = (
     *(DEFAULT, "shortest:easy", "area:easy", "unicef:easy"),
 )
 """Orders that are compared, the simplest first."""
-REFERENCES = {ANYBODY: "age", EASY: "easy"}
-"""By who may overtake: the order that candidates of the search are compared with."""
-START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}
-"""The order of WFP3, -(w / r)^3 n, is that of 3 log(r) - 3 log(w) - log(n)."""
+REFERENCES = {ANYBODY: "age", EASY: "easy"}  # by who may overtake: the order that candidates are compared with
+START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}  # WFP3, -(w / r)^3 n: 3 log(r) - 3 log(w) - log(n)
 FITTED = "fitted"
 TRAINED_PART = 0.6  # share of the history, by arrivals, that the search draws from
 LOADS, MOST_LOAD = (0.8, 1.1), 100.0
 MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100  # arrivals of a window
 WINDOWS = 8  # windows of the later part, unless they would have too many or too few arrivals
-AGEING = 7 * 24 * 3600.0
-"""Ageing of a learned order in seconds, as written to its file. Training has no ageing, so that long waits cost."""
+AGEING = 7 * 24 * 3600.0  # ageing of a learned order in seconds; training has none, so that long waits cost
 HARDLY = 0.01  # share of waiting pods below which a history says nothing of what an order would change in it
 FIRST_HELD_BACK = 2_100_000_000
 GENERATIONS = 40

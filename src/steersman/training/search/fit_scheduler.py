@@ -32,11 +32,9 @@ from steersman.workloads.workload import Workload
 
 Floats = npt.NDArray[np.float64]
 
-VALIDATION_SEED = 1_900_000_000
-"""First seed of the draws of the validation; those of searches and of evaluations are others."""
+VALIDATION_SEED = 1_900_000_000  # first seed of the validation's draws; searches and evaluations have others
 VALIDATION = (16, 64)  # least and most draws of the validation
-ARRIVALS = 200_000
-"""Simulated arrivals of the validation under each policy, unless that is less than the least number of draws."""
+ARRIVALS = 200_000  # simulated arrivals of the validation by policy, unless the least number of draws has more
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,8 +265,7 @@ UNSIZED = "no resources stated"
 SIZES = {"alloctres", "reqtres", "alloccpus", "ncpus", "reqcpus", "reqmem"}
 ABBREVIATION = "..."
 ABBREVIATED = "tasks of an array that sacct abbreviates; SLURM_BITSTR_LEN=0 prints them"
-WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING", "CONFIGURING")
-"""States of jobs that are to run."""
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING", "CONFIGURING")  # states of jobs to be run
 _UNITS = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _COUNTS = {"K": 1000, "M": 1_000_000}
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]*)?)([KMGTP]?)([nc]?)", re.ASCII)

@@ -24,8 +24,7 @@ PLAIN = ("submit", "duration")  # columns that a table of jobs must have
 PLAIN_TABLE = "a table of jobs written by hand"
 HEAD_BYTES = 1 << 16  # bytes of a file by which its format is recognised
 GZIP = b"\x1f\x8b"
-NOTHING = frozenset(("", "none", "nan", "null", "unknown", "n/a"))
-"""What a cell that states nothing holds, in lower case."""
+NOTHING = frozenset(("", "none", "nan", "null", "unknown", "n/a"))  # cells that state nothing, in lower case
 MAX_GIB = MAX_MEMORY_BYTES // GIB
 _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2}(?:\.[0-9]*)?)", re.ASCII)
 

@@ -15,8 +15,7 @@ MAX_PODS = 100_000
 # the zone of its users; what it really uses is drawn for each Deployment, then for each pod.
 WEB, CACHE, WORKER = range(3)
 KIND_SHARES = (0.5, 0.2, 0.3)
-CPU_REQUESTS = ((250, 500, 1000), (500, 1000, 1000), (1000, 2000, 4000))
-"""milli-CPU; 250m is the nginx of Matranga's thesis."""
+CPU_REQUESTS = ((250, 500, 1000), (500, 1000, 1000), (1000, 2000, 4000))  # milli; 250: the nginx of Matranga's thesis
 MEMORY_REQUESTS = ((256, 512, 1024), (4096, 8192, 16384), (1024, 2048, 4096))  # MiB
 USE_MEDIAN = (0.35, 0.3, 0.6)
 USE_SIGMA = (0.6, 0.5, 0.5)
@@ -25,8 +24,7 @@ et al. (Autopilot, EuroSys 2020) found for jobs whose limits people set. A pod u
 MAX_USE = 2.0
 POD_SIGMA = 0.2  # how pods of one Deployment differ from each other (log-normal, in everything)
 CONNECTION_MEDIAN = (80.0, 250.0, 3.0)
-CONNECTION_SIGMA = (1.0, 0.7, 0.5)
-"""Established TCP connections of a pod, log-normal: a few Deployments have most of them."""
+CONNECTION_SIGMA = (1.0, 0.7, 0.5)  # connections of a pod, log-normal: a few Deployments have most of them
 MAX_CONNECTIONS = 1000.0  # what a pod can have (nginx as it is shipped handles 512 to 1024 for each worker)
 CONNECTION_BYTES = (10_000.0, 5_000.0, 200_000.0)  # received bytes per second for each connection
 MEMORY_USE = (0.4, 1.0)
@@ -43,8 +41,7 @@ NODE_NETWORK = 125e6  # a node's milli-CPU is drawn; 4 GiB for each CPU, 100 GiB
 SYSTEM_CPU = (100.0, 400.0)
 SYSTEM_MEMORY = 1 << 30
 SYSTEM_FILESYSTEM = 20 << 30
-SYSTEM_CONNECTIONS = 20.0
-"""What a node without pods uses: kubelet, runtime and monitoring. These bytes are beside the allocatable memory."""
+SYSTEM_CONNECTIONS = 20.0  # of a node without pods: kubelet, runtime and monitoring, beside its allocatable
 
 ASSUMED_SERVICE, ASSUMED_LINK, ASSUMED_POD_LINK = 2.0, NODE_NETWORK, 0.15
 """What a scheduler may assume where it has no measurement: milliseconds in which an idle node serves a request, bytes

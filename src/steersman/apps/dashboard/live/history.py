@@ -13,8 +13,7 @@ import numpy.typing as npt
 FINE = 5.0, 720  # seconds between two samples and number of samples: an hour
 COARSE = 60.0, 1440  # a day
 MOST_SERIES = 128  # series of numbers; further ones are left out
-MOST_NODES = 8192
-"""Nodes whose pods are counted; beyond it those gone for longest are forgotten, then new ones left out."""
+MOST_NODES = 8192  # nodes whose pods are counted; beyond it the longest gone are forgotten, then new ones left out
 MOST_LINES = 20  # lines of a graph; beyond it the smaller groups of nodes are one
 MOST_REASONS = 32  # reasons of waiting pods that are kept; beyond it that of longest ago is one of the others
 MOST_REASON_LINES = 7  # lines of a graph of reasons

@@ -37,8 +37,7 @@ from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import FEATURES, Configuration
 
 HEARTBEAT_SECONDS = 10.0
-SLOW_SECONDS = 30.0
-"""Time after which a browser that does not read is disconnected; it may come back, and gets a snapshot."""
+SLOW_SECONDS = 30.0  # time after which a browser that does not read is disconnected; it comes back to a snapshot
 MOST_CLIENTS = 32
 TICK_SECONDS = 0.5  # time between two messages to browsers
 PROFILE_SECONDS = 30.0

@@ -21,8 +21,7 @@ from steersman.workloads.workload import Workload
 OUTCOMES = ("bound", "failed", "waiting", "finished")  # outcomes of events; the document holds their positions
 NOWHERE = -1  # node of an event without one
 
-RecordedProtocol = Protocol | Literal["recorded"]
-"""How pods of a replay arrived; those of a recording did on a live cluster."""
+RecordedProtocol = Protocol | Literal["recorded"]  # how pods arrived; those of a recording, on a live cluster
 
 T = TypeVar("T")
 

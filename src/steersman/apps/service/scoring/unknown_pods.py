@@ -37,8 +37,7 @@ R = TypeVar("R")
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
 takes some milliseconds on thousands of nodes."""
-SELECTING_SHARE = 0.002
-"""Share for those that also select other pods: counting them reads every pod of the cluster without a pause."""
+SELECTING_SHARE = 0.002  # share for those that also select other pods: they are counted without a pause
 SAVED_SECONDS = 0.25
 MOST_REQUIREMENTS = 256  # maximum requirements of a class that no pod of the cluster has; each is checked on every node
 
