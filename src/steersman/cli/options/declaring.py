@@ -5,8 +5,9 @@
         fit: Annotated[bool, option("First fit a policy.", "--fit")] = False
         fit_generations: Annotated[int | None, option("Generations."), RequiresOption("fit")] = None
 
-A field that is such a dataclass itself stands for its fields. From this one declaration come the command line
-(`with_options`), the check of combinations (`check_options`) and the arguments that a report records (`to_arguments`).
+A field that is such a dataclass itself stands for its fields, and `RULES` of a dataclass apply to all of its options.
+From this one declaration come the command line (`with_options`), the check of combinations (`check_options`) and the
+arguments that a report records (`to_arguments`).
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def every_option(*groups: Any) -> dict[str, GivenOption]:
             if _is_group(hint):
                 result |= every_option(value)
             else:
-                metadata = get_args(hint)[1:]
+                metadata = (*get_args(hint)[1:], *getattr(type(group), "RULES", ()))
                 # Only --no-... changes the default here, so a message must name that spelling.
                 is_negative = default is True or (default is None and value is False)
                 result[name] = GivenOption(_flag(name, metadata, is_negative), value, default, metadata)
