@@ -156,10 +156,7 @@ def _below(root: Path) -> Iterator[tuple[Path, set[str]]]:
 def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanError | None]:
     """Return the kinds of runs in a folder by the names of its files, and what keeps one from being read."""
     kinds: list[Kind] = []
-    if {PLACEMENTS, TIMELINE} <= names:
-        if REPLAY not in names:
-            problem = f"{REPLAY} is missing, which older versions of steersman did not write; simulate the run again"
-            return kinds, InputError(folder, "", "", problem)
+    if {PLACEMENTS, TIMELINE, REPLAY} <= names:
         kinds.append("simulation")
     elif names & {PLACEMENTS, TIMELINE, REPLAY}:
         missing = ", ".join(sorted({PLACEMENTS, TIMELINE, REPLAY} - names))
