@@ -186,16 +186,11 @@ def _agent(plan: LearningPlan, device: str) -> Agent:
     """Return a gradient algorithm with its network, untrained."""
     from steersman.agents.base import teacher_of
     from steersman.agents.buffers.recording import Recording
-    from steersman.agents.networks.score_networks import build, load
 
     algorithm = find_algorithm(plan.algorithm)
     env = plan.scene.make(plan.environments)
     space = env.single_observation_space
-    spec = plan.network.spec(sizes_of(space))
-    network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
-    start = plan.network.weights(plan.scene.view, spec)
-    if start is not None:
-        load(network, start)
+    network = plan.network.build(plan.scene.view, sizes_of(space), plan.seed)
     more: dict[str, Any] = {}
     if algorithm.uses_teacher:
         if plan.recording is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -14,6 +14,9 @@ from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import View
 from steersman.policies.files.policy_file import Card, read_policy
 from steersman.policies.networks.registry import find_network
+
+if TYPE_CHECKING:
+    from steersman.agents.networks.score_networks import ScoreNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,16 @@ class NetworkPlan:
         card, arrays = read_policy(self.start)
         check_start(self.start, card, view.name, spec.name, spec.hidden, spec.normalisation)
         return arrays
+
+    def build(self, view: View, sizes: FeatureCounts, seed: int) -> ScoreNetwork:
+        """Return the network with its initial weights; raises as `spec` and `weights` do."""
+        from steersman.agents.networks.score_networks import build, load
+
+        spec = self.spec(sizes)
+        network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, seed)
+        if (start := self.weights(view, spec)) is not None:
+            load(network, start)
+        return network
 
     def identity(self) -> dict[str, Any]:
         """Return the plan as JSON; a checkpoint belongs to it."""

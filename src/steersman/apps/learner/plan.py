@@ -319,17 +319,11 @@ def build_agent(plan: LivePlan, env: VectorEnv[Any, Any, Any], teacher: Teacher 
 
     Features that have not varied here may have varied in the training of that policy, so none is ignored then.
     """
-    from steersman.agents.networks.score_networks import build, load
-
-    spec = plan.network.spec(sizes_of(env.single_observation_space))
-    network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
-    start = plan.network.weights(plan.find_view(), spec)
-    if start is not None:
-        load(network, start)
+    network = plan.network.build(plan.find_view(), sizes_of(env.single_observation_space), plan.seed)
     algorithm = find_algorithm(plan.algorithm)
     more = {"teacher": teacher} if algorithm.uses_teacher else {}
     agent: Any = algorithm.load()(env, network, plan.config, plan.seed, **more)
-    if start is not None:
+    if plan.network.start is not None:
         agent.ranges.keep_all()
     result: Agent = agent
     return result
