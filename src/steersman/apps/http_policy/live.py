@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 from prometheus_client import Histogram
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -22,6 +21,7 @@ from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.selection import SelectionRules
+from steersman.prometheus.families import counter_family
 
 PAUSE_SECONDS = 5.0  # time after a failure in which the rule decides, so that a dead server delays few pods
 WARNING_SECONDS = 60.0  # least time between two warnings about failures
@@ -98,15 +98,13 @@ class ScoreClientMetrics(Collector):
         self._client = client
 
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
+        yield counter_family(
             "steersman_policy_server_decisions",
             "Decisions by what the policy's server did: scored, where a rule decided all the same if no node that it "
             "scored was feasible any more; failed, or skipped after a failure, where a rule decided.",
-            labels=("result",),
+            "result",
+            self._client.decisions,
         )
-        for outcome, count in self._client.decisions.items():
-            family.add_metric((outcome,), count)
-        yield family
         yield from self._client.seconds.collect()
 
 

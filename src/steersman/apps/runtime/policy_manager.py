@@ -47,6 +47,7 @@ from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
+from steersman.prometheus.families import counter_family
 from steersman.workloads.formats.kubernetes.controllers import services_of
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import SpreadSelectors
@@ -194,12 +195,8 @@ class PolicyMetrics(Collector):
         info.add_metric((choice.policy.name, choice.member, choice.version), 1)
         yield info
         file = comparison.file
-        reads = CounterMetricFamily(
-            "steersman_policy_reads", "Reads of the policy file by result: loaded or refused.", labels=["result"]
-        )
-        for outcome, count in file.reads.items():
-            reads.add_metric((outcome,), count)
-        yield reads
+        text = "Reads of the policy file by result: loaded or refused."
+        yield counter_family("steersman_policy_reads", text, "result", file.reads)
         yield GaugeMetricFamily(
             "steersman_policy_file_broken",
             "1 if the policy file is unusable and the previous policy stays active, else 0.",

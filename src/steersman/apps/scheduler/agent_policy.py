@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -25,6 +24,7 @@ from steersman.policies.networks.policy import needs_of_view
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.observations.live import LiveObservations
 from steersman.policies.observations.telemetry_live import TelemetryObservations
+from steersman.prometheus.families import counter_family
 
 NO_SLOT = -1
 NO_OUTCOME = DecisionOutcome(NO_SLOT, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)
@@ -214,12 +214,10 @@ class AgentMetrics(Collector):
         self._link = link
 
     def collect(self) -> Iterator[Metric]:
-        questions = CounterMetricFamily(
+        yield counter_family(
             "steersman_agent_questions",
             "Decisions by what the learning agent did: answered; infeasible (it answered with a node that the pod does "
             "not fit on, or no longer), late, absent (not ready, still busy or ended), where the fallback decided.",
-            labels=["result"],
+            "result",
+            self._link.results,
         )
-        for outcome, count in self._link.results.items():
-            questions.add_metric((outcome,), count)
-        yield questions
