@@ -58,7 +58,7 @@ def _check_batch_size(config: DQNConfig | ImitationConfig) -> None:
         )
 
 
-class CheckedConfig:
+class CheckedOptions:
     """Options of an algorithm, whose values are in range."""
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class CheckedConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class DQNConfig(CheckedConfig):
+class DQNConfig(CheckedOptions):
     """Options of DQN."""
 
     gamma: Gamma = 0.99
@@ -138,12 +138,12 @@ class DQNConfig(CheckedConfig):
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
-        CheckedConfig.__post_init__(self)
+        CheckedOptions.__post_init__(self)
         _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)
-class ActorCriticConfig(CheckedConfig):
+class ActorCriticConfig(CheckedOptions):
     """Options of actor-critic."""
 
     gamma: Gamma = 0.99
@@ -170,7 +170,7 @@ class ActorCriticConfig(CheckedConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class PPOConfig(CheckedConfig):
+class PPOConfig(CheckedOptions):
     """Options of PPO."""
 
     gamma: Gamma = 0.99
@@ -192,7 +192,7 @@ class PPOConfig(CheckedConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class ImitationConfig(CheckedConfig):
+class ImitationConfig(CheckedOptions):
     """Options of imitation."""
 
     learning_rate: Annotated[float, Option("Of Adam.", POSITIVE, LEARNING_RATES)] = 1e-3
@@ -210,12 +210,12 @@ class ImitationConfig(CheckedConfig):
     ] = 128
 
     def __post_init__(self) -> None:
-        CheckedConfig.__post_init__(self)
+        CheckedOptions.__post_init__(self)
         _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeEvolutionConfig(CheckedConfig):
+class EpisodeEvolutionConfig(CheckedOptions):
     """Options of evolution in environments."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
@@ -227,7 +227,7 @@ class EpisodeEvolutionConfig(CheckedConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class EvolutionConfig(CheckedConfig):
+class EvolutionConfig(CheckedOptions):
     """Options of evolution on workloads."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
@@ -248,7 +248,7 @@ class EvolutionConfig(CheckedConfig):
     hidden: str = "16"  # widths of these layers, separated by commas
 
     def __post_init__(self) -> None:
-        CheckedConfig.__post_init__(self)
+        CheckedOptions.__post_init__(self)
         if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
             raise UsageError(f"hidden {self.hidden!r}: expected widths of layers, such as 16 or 32,16")
 
