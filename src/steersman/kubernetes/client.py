@@ -43,8 +43,8 @@ class ApiError(SteersmanError):
     """The server answered with a failure."""
 
     def __init__(self, doing: str, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
-        # `retry_after`: seconds that the server asks to wait, 0 if it does not
         # `reason`: Kubernetes' word for it, such as `Conflict` or `NotFound`
+        # `retry_after`: seconds that the server asks to wait, 0 if it does not
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
         super().__init__(f"{doing}: {message or reason or 'failed'} (HTTP {status})")
 

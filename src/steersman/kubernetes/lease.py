@@ -104,9 +104,9 @@ class LeaderElection:
         self.client, self.namespace, self.name = client, lease.namespace, lease.name
         self.identity, self.times = identity or own_identity(), times or LeaseTimes()
         self.labels, self.annotations = dict(lease.labels), dict(lease.annotations)
+        # `holder`: last known holder, "" for none
         # `succeeds`: whether the lease was taken from a holder that had not released it, and may not know that it
         # lost it
-        # `holder`: last known holder, "" for none
         self.holder, self.succeeds = "", False
         self._on_change, self._may_release, self._may_renew, self._clock = on_change, may_release, may_renew, clock
         self._collection = LEASES.format(lease.namespace)

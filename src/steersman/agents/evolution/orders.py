@@ -151,9 +151,9 @@ class WeightSearch(ABC):
         self.workloads, self.config, self._first = workloads, config, first
         self._searched = np.ones(len(first), dtype=np.bool_) if searched is None else searched
         self.strategy = CMA(first[self._searched], config.step, seed=config.seed, population_size=config.population)
-        # `average`: mean weights over the last generations
-        # `best_gain`: their gain there
         # `best`: weights that were best in validation
+        # `best_gain`: their gain there
+        # `average`: mean weights over the last generations
         self.best, self.best_gain, self.average = first.copy(), -math.inf, first.copy()
         # `runs`: runs that were played, those of the reference and of validations included
         self.runs, self._scenes_drawn = 0, 0

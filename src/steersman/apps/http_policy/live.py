@@ -41,8 +41,8 @@ class LiveScoreClient:
 
     def __init__(self, url: str, rule: str) -> None:
         self.url, self._rule = url, rule
-        # `problem`: the last failure; "" after a success
         # `answer`: scores for the next decision
+        # `problem`: the last failure; "" after a success
         self.answer, self.problem = Answer(), ""
         # Number of decisions: `scored` by the server, `failed` requests, and `skipped` in a pause
         self.decisions = {"scored": 0, "failed": 0, "skipped": 0}

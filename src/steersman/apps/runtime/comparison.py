@@ -228,16 +228,14 @@ class PolicyComparison:
         work: Compare = compare,
         limit: float = LIMIT_SECONDS,  # timeout of a comparison in seconds
     ) -> None:
-        # `file`: the configured policy
         self.file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
         self.result: MemberChoice | None = None  # result of the last comparison; None before the first one
-        # `failures`: number of failed comparisons
         # `finished`: end of the last comparison in seconds of the clock
+        # `failures`: number of failed comparisons
         self.finished, self.failures = 0.0, 0
         self._basis: ComparisonBasis | None = None
         self._retry_at = 0.0
         self._logged_reason = ""
-        # The active policy
         self.choice = PolicyChoice(heuristic(FALLBACK_RULE)) if self.is_needed else self._configured_choice()
         self._version = self.choice.version
 

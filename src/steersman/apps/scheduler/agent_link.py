@@ -66,7 +66,6 @@ class AgentLink:
     """
 
     def __init__(self, connection: Connection, *, asks_fallback: bool, seconds: float = ANSWER_SECONDS) -> None:
-        # `seconds`: time for an answer
         self.asks_fallback, self.seconds, self._connection = asks_fallback, seconds, connection
         # Number of questions by result
         self.results: Counter[str] = Counter(dict.fromkeys((ANSWERED, INFEASIBLE, LATE, ABSENT), 0))

@@ -56,9 +56,9 @@ class ClusterWatch(Listener):
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(self.cache), self.waiting), {"fieldSelector": UNFINISHED}),
         )
         self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.related_reflectors)  # to be run
-        # `bound`: number of all that were seen
-        # `change`: incremented with every change of a node's pods
         # `layout`: incremented when nodes come, go or look different: positions of nodes are others then
+        # `change`: incremented with every change of a node's pods
+        # `bound`: number of all that were seen
         self.layout = self.change = self.bound = 0
         self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)  # the last ones, the newest last
         self._changed_at: dict[int, int] = {}

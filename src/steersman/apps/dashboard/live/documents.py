@@ -57,7 +57,6 @@ class Summary(LiveDocument):
     """Counts of the whole cluster."""
 
     age: int | None  # seconds since the API server was last heard, 0 while nodes and pods are watched; None: never
-    # `nodes`, `not_ready`, `pods`, `waiting`, `bound`: numbers
     nodes: int
     not_ready: int
     pods: int
