@@ -179,7 +179,7 @@ class StateStore:
             ) from None
 
     async def save(self, state: RunState) -> None:
-        """Save the state. Raises RemovedError: the run was removed.; SteersmanError: another process resumed it."""
+        """Save the state. Raises RemovedError: the run was removed; SteersmanError: another process resumed it."""
         try:
             self._version = _version(await retry_transient(lambda: self._replace(state)))
         except ApiError as error:
