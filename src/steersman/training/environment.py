@@ -32,6 +32,7 @@ DEFAULT_OBJECTIVES: dict[str, str] = {
 }
 """What each protocol rewards unless another objective is named."""
 
+VALIDATION_SEEDS = (5001, 5002, 5003)
 LATENCY_REFERENCE = "kube-default"
 FIGURES = (
     "allocation",

@@ -23,7 +23,7 @@ from steersman.envs.environment import RETURN, Chooser, Figures
 from steersman.orders.registry import find_order
 from steersman.policies.files.policy_file import Card, WorkloadResult, with_stored_order, write_policy
 from steersman.policies.networks.registry import find_network
-from steersman.training.environment import EnvironmentSpec, check_disjoint
+from steersman.training.environment import VALIDATION_SEEDS, EnvironmentSpec, check_disjoint
 from steersman.training.network import NetworkPlan, fingerprint
 from steersman.training.run import Learner, OnIteration, TrainingLimits, TrainingProgress, TrainingRun
 from steersman.version import __version__
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from steersman.agents.base import Agent
     from steersman.agents.evolution.episodes import EpisodeEvolution
 
-VALIDATION_SEEDS = (5001, 5002, 5003)
 LEAST_RETURN = 1e-9
 DEVICES = "cpu, cuda, cuda:0, mps or auto"
 

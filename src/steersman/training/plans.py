@@ -19,7 +19,7 @@ from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency.environment import LatencyOptions
 from steersman.objectives.registry import split_limit
 from steersman.orders.order import AGE
-from steersman.training.environment import DEFAULT_OBJECTIVES, EnvironmentSpec, WorkloadProtocol
+from steersman.training.environment import DEFAULT_OBJECTIVES, VALIDATION_SEEDS, EnvironmentSpec, WorkloadProtocol
 from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress
@@ -29,7 +29,6 @@ from steersman.workloads.workload import Workload
 AnyPlan = EvolutionPlan | LearningPlan
 EnvironmentOptions = WorkloadOptions | DeploymentsOptions | LatencyOptions
 
-FIRST_VALIDATION_SEED = 5001
 EPISODES_PER_WORKLOAD, EPISODES_WITHOUT_WORKLOADS = 3, 10
 
 
@@ -161,7 +160,7 @@ def algorithm_of(plan: AnyPlan) -> AlgorithmSpec:
 
 
 def _validation_seeds(count: int) -> tuple[int, ...]:
-    return tuple(range(FIRST_VALIDATION_SEED, FIRST_VALIDATION_SEED + count))
+    return tuple(range(VALIDATION_SEEDS[0], VALIDATION_SEEDS[0] + count))
 
 
 def _environment(

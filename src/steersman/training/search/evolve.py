@@ -32,14 +32,12 @@ from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
-from steersman.training.environment import check_disjoint, identity
+from steersman.training.environment import VALIDATION_SEEDS, check_disjoint, identity
 from steersman.training.network import check_start, fingerprint
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
 from steersman.version import __version__
 from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
-
-VALIDATION_SEEDS = (5001, 5002, 5003)
 
 
 @dataclass(frozen=True, slots=True)
