@@ -20,9 +20,10 @@ from steersman.evaluation.experiment import Experiment, run_experiment
 from steersman.simulation.preparation import compile_kernels
 from steersman.simulation.result import RunResult
 from steersman.training import plans
+from steersman.training.environment import VALIDATION_SEEDS
 from steersman.training.plans import AnyPlan
 from steersman.training.run import CHECKPOINT, OPTIONS, POLICY, TrainingLimits
-from steersman.training.search.evolve import VALIDATION_SEEDS, EvolutionPlan
+from steersman.training.search.evolve import EvolutionPlan
 from steersman.workloads.formats.openb import POD_FILE, embedded
 from steersman.workloads.workload import Workload
 
