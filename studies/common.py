@@ -17,12 +17,13 @@ from steersman.agents.configs import EvolutionConfig
 from steersman.core.atomic_files import write_atomically
 from steersman.core.engines import available_workers, make_workers
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.simulation.compilation import compile_kernels
+from steersman.simulation.preparation import compile_kernels
 from steersman.simulation.result import RunResult
 from steersman.training import plans
+from steersman.training.environment import VALIDATION_SEEDS
 from steersman.training.plans import AnyPlan
 from steersman.training.run import CHECKPOINT, OPTIONS, POLICY, TrainingLimits
-from steersman.training.search.evolve import VALIDATION_SEEDS, EvolutionPlan
+from steersman.training.search.evolve import EvolutionPlan
 from steersman.workloads.formats.openb import POD_FILE, embedded
 from steersman.workloads.workload import Workload
 

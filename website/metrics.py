@@ -14,9 +14,10 @@ PLUGIN = ROOT / "plugin" / "pkg" / "steersman" / "metrics.go"
 KINDS = {
     "Counter": "counter",
     "_counter": "counter",
+    "counter_family": "counter",
     "CounterMetricFamily": "counter",
     "Gauge": "gauge",
-    "_gauge": "gauge",
+    "gauge_family": "gauge",
     "GaugeMetricFamily": "gauge",
     "Histogram": "histogram",
     "_seconds": "histogram",

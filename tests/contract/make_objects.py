@@ -15,9 +15,10 @@ import numpy as np
 from tests.contract.cases import FOLDER, Json, open_as_said, policy_files, told
 from tests.contract.make import POLICIES, WORKLOADS, pack
 from tests.contract.objects import FILE, ask
+from tests.support.objects import node_from_object
 
 from steersman.cluster.model import GPU_MODEL_KEY, SHARED_GPUS, Pod
-from steersman.cluster.objects.decoding import OWNER_KEY, node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import OWNER_KEY, pod_from_object
 from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.core.errors import InputError
 from steersman.policies.files.policy_file import prepare_policy, write_policy

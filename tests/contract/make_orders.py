@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from tests.contract.cases import FOLDER, Json
+from tests.support.objects import node_from_object
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.state import ClusterState
 from steersman.orders import scores
 from steersman.orders.live_history import LiveHistory

@@ -25,14 +25,22 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
-from steersman.agents.base import Agent, Step, Teacher
+from steersman.agents.base import Adam, Agent, Step, Teacher
 from steersman.agents.buffers.rollout import Rollout, rollout
 from steersman.agents.configs import ActorCriticConfig
-from steersman.agents.networks.categorical import draw, entropy, log_probabilities
 from steersman.agents.networks.feature_ranges import FeatureRanges
-from steersman.agents.networks.optimizer import Adam
 from steersman.agents.networks.score_networks import ScoreNetwork, build_critic
-from steersman.agents.networks.tensors import Actions, Arrays, Tensors, as_tensors, pack, unpack
+from steersman.agents.networks.tensors import (
+    Actions,
+    Arrays,
+    Tensors,
+    as_tensors,
+    draw,
+    entropy,
+    log_probabilities,
+    pack,
+    unpack,
+)
 from steersman.agents.rollout_stats import Metrics
 
 CHUNK = 1024  # observations in one batch of the critic

@@ -58,8 +58,17 @@ def _check_batch_size(config: DQNConfig | ImitationConfig) -> None:
         )
 
 
+class CheckedOptions:
+    """Options of an algorithm, whose values are in range."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_config(self)
+
+
 @dataclass(frozen=True, slots=True)
-class DQNConfig:
+class DQNConfig(CheckedOptions):
     """Options of DQN."""
 
     gamma: Gamma = 0.99
@@ -129,13 +138,12 @@ class DQNConfig:
     candidates: Candidates = 128
 
     def __post_init__(self) -> None:
-        """Check the values."""
-        check_config(self)
+        CheckedOptions.__post_init__(self)
         _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)
-class ActorCriticConfig:
+class ActorCriticConfig(CheckedOptions):
     """Options of actor-critic."""
 
     gamma: Gamma = 0.99
@@ -160,13 +168,9 @@ class ActorCriticConfig:
     max_grad_norm: GradientNorms = 0.5
     candidates: Candidates = 128
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_config(self)
-
 
 @dataclass(frozen=True, slots=True)
-class PPOConfig:
+class PPOConfig(CheckedOptions):
     """Options of PPO."""
 
     gamma: Gamma = 0.99
@@ -186,13 +190,9 @@ class PPOConfig:
     max_grad_norm: GradientNorms = 0.5
     candidates: Candidates = 128
 
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_config(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ImitationConfig:
+class ImitationConfig(CheckedOptions):
     """Options of imitation."""
 
     learning_rate: Annotated[float, Option("Of Adam.", POSITIVE, LEARNING_RATES)] = 1e-3
@@ -206,18 +206,16 @@ class ImitationConfig:
     ] = 0.99
     max_grad_norm: GradientNorm = 10.0
     candidates: Annotated[
-        int,
-        Option("Nodes in a sample while learning, with the teacher's choice; 0: all.", AMOUNT),
+        int, Option("Nodes in a sample while learning, with the teacher's choice; 0: all.", AMOUNT)
     ] = 128
 
     def __post_init__(self) -> None:
-        """Check the values."""
-        check_config(self)
+        CheckedOptions.__post_init__(self)
         _check_batch_size(self)
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeEvolutionConfig:
+class EpisodeEvolutionConfig(CheckedOptions):
     """Options of evolution in environments."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (8, 16, 32))] = 16
@@ -225,35 +223,15 @@ class EpisodeEvolutionConfig:
     step: Annotated[
         float, Option("The first standard deviation of weights.", POSITIVE, FloatRange(0.05, 1.0, log=True))
     ] = 0.3
-    memory: Annotated[
-        float,
-        Option(
-            "Decay of the averaged mean per generation.",
-            SHARE,
-            FloatRange(0.5, 0.98),
-        ),
-    ] = 0.9
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_config(self)
+    memory: Annotated[float, Option("Decay of the averaged mean per generation.", SHARE, FloatRange(0.5, 0.98))] = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class EvolutionConfig:
-    """Options of evolution on workloads.
-
-    Attributes:
-        reference: the policy that gains are measured against.
-        network: `linear`, or `mlp`: a linear policy plus a network of ReLU layers.
-        hidden: widths of these layers, separated by commas.
-    """
+class EvolutionConfig(CheckedOptions):
+    """Options of evolution on workloads."""
 
     population: Annotated[int, Option("Candidates per generation, in mirrored pairs.", EVEN, (10, 20, 30, 40))] = 20
-    episodes: Annotated[
-        int,
-        Option("Workloads per generation, in rotation.", COUNT, (1, 2, 3, 4)),
-    ] = 3
+    episodes: Annotated[int, Option("Workloads per generation, in rotation.", COUNT, (1, 2, 3, 4))] = 3
     step: Annotated[
         float,
         Option("The first standard deviation, in points of FGD's score.", POSITIVE, FloatRange(0.01, 0.3, log=True)),
@@ -261,21 +239,16 @@ class EvolutionConfig:
     loss_weight: Annotated[
         float, Option("How much more a loss against the reference counts than a gain.", search=FloatRange(0.0, 1.0))
     ] = 0.5
-    reference: str = "fgd"
+    reference: str = "fgd"  # the policy that gains are measured against
     planned_weight: Annotated[
-        float,
-        Option(
-            "Initial weight of planned losses of devices, in points per GPU.",
-            search=FloatRange(0.0, 100.0),
-        ),
+        float, Option("Initial weight of planned losses of devices, in points per GPU.", search=FloatRange(0.0, 100.0))
     ] = 50.0
     memory: Annotated[float, Option("Decay of the averaged mean per generation.")] = 0.97
-    network: Literal["linear", "mlp"] = "linear"
-    hidden: str = "16"
+    network: Literal["linear", "mlp"] = "linear"  # `linear`, or `mlp`: a linear policy plus a network of ReLU layers
+    hidden: str = "16"  # widths of these layers, separated by commas
 
     def __post_init__(self) -> None:
-        """Check the values."""
-        check_config(self)
+        CheckedOptions.__post_init__(self)
         if not re.fullmatch(r"[1-9][0-9]{0,3}(,[1-9][0-9]{0,3})*", self.hidden):
             raise UsageError(f"hidden {self.hidden!r}: expected widths of layers, such as 16 or 32,16")
 

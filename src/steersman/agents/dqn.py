@@ -31,12 +31,11 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
-from steersman.agents.base import Agent, Step, Teacher, random_rows
+from steersman.agents.base import Adam, Agent, Step, Teacher, random_rows
 from steersman.agents.buffers.recording import Recording
 from steersman.agents.buffers.replay import ReplayBuffer, flatten, unflatten
 from steersman.agents.configs import DQNConfig
 from steersman.agents.networks.feature_ranges import FeatureRanges
-from steersman.agents.networks.optimizer import Adam
 from steersman.agents.networks.score_networks import ScoreNetwork
 from steersman.agents.networks.tensors import Actions, Arrays, Tensors, as_tensors, pack, unpack
 from steersman.agents.rollout_stats import Metrics

@@ -28,9 +28,8 @@ from steersman.agents.actor_critic import CHUNK, ActorCritic
 from steersman.agents.base import keeping_randomness
 from steersman.agents.buffers.rollout import Rollout
 from steersman.agents.configs import PPOConfig
-from steersman.agents.networks.categorical import entropy, log_probabilities
 from steersman.agents.networks.score_networks import ScoreNetwork
-from steersman.agents.networks.tensors import Tensors, as_tensors
+from steersman.agents.networks.tensors import Tensors, as_tensors, entropy, log_probabilities
 from steersman.agents.rollout_stats import Metrics
 
 

@@ -132,7 +132,6 @@ def find_algorithm(name: str, plays: str = IN_ENVIRONMENTS) -> AlgorithmSpec:
     """Return the algorithm of a name or of `module:NAME`.
 
     Args:
-        name: name of the algorithm.
         plays: which of two algorithms of that name.
 
     Raises:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Metrics = dict[str, float | npt.NDArray[Any]]
-"""Scalars, and arrays that are shown as histograms."""
+Metrics = dict[str, float | npt.NDArray[Any]]  # scalars, and arrays that are shown as histograms
 
 
 class RolloutStats:
@@ -67,7 +66,6 @@ class RolloutStats:
         return metrics
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what the next iteration depends on."""
         return {"returns": self.returns, "lengths": self.lengths, "cumulative": self.cumulative}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -53,12 +53,10 @@ DEVICE_WORDS = ("gpu", "gaudi", "npu", "neuron", "tpu", "ascend", "accelerator")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AT_ONCE = 8
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-ADMISSION = ("gpu-mixing", "gpu-annotations")
-"""Ends of the policies' names, which begin with the name of a release."""
+ADMISSION = ("gpu-mixing", "gpu-annotations")  # ends of the policies' names, which begin with the name of a release
 ADMISSION_LABELS = {"labelSelector": "app.kubernetes.io/name=steersman,app.kubernetes.io/component=admission"}
 NEEDS_POLICIES = "upgrade to Kubernetes 1.30, and install the chart with admission.enabled=true"
-SOURCES = {"running_pods": "it needs kube-state-metrics; "}
-"""Where a metric comes from, unless it is from the usual node exporter."""
+SOURCES = {"running_pods": "it needs kube-state-metrics; "}  # where a metric comes from, if not from the node exporter
 
 
 class Verdict(enum.StrEnum):
@@ -217,19 +215,12 @@ def leader_findings(leases: Iterable[HeldLease], schedulers: Set[str], now: date
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """Verbs on resources of one group.
+    """Verbs on resources of one group."""
 
-    Attributes:
-        group: API group, "" for core.
-        resources: resources, with their subresource if there is one.
-        verbs: verbs.
-        purpose: what the rights are for where most clusters never ask for them, "" if they are always needed.
-    """
-
-    group: str
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    purpose: str = ""
+    group: str  # API group, "" for core
+    resources: tuple[str, ...]  # resources, with their subresource if there is one
+    verbs: tuple[str, ...]  # verbs
+    purpose: str = ""  # what the rights are for where most clusters never ask for them, "" if they are always needed
 
 
 _LOOK = ("list", "watch")

@@ -46,8 +46,7 @@ ONCE_BAR_WIDTH = 10
 GAP = 2
 NEARLY_FULL, FULL = 0.7, 0.9
 BLOCKS, ASCII = "█░", "#."
-HELD_SECONDS = 0.05
-"""Time after which an ESC that nothing follows is the key Escape, and not the first byte of another key."""
+HELD_SECONDS = 0.05  # time after which an ESC is the key Escape, and not the first byte of another key
 KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[@-~])|.", re.DOTALL)
 INCOMPLETE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|O)?\Z")
 CHARACTERS = {"\x03": "ctrl+c", "\x1b": "escape", "\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace"}
@@ -92,17 +91,11 @@ def _leader_of(lease: Mapping[str, Any]) -> Leader:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """Filter and order of the nodes.
+    """Filter and order of the nodes."""
 
-    Attributes:
-        column: column to sort by; names alphabetically, others by fullness.
-        reverse: whether the order is reversed.
-        pattern: only nodes with this in their name, GPU model or state.
-    """
-
-    column: Column = "name"
-    reverse: bool = False
-    pattern: str = ""
+    column: Column = "name"  # column to sort by; names alphabetically, others by fullness
+    reverse: bool = False  # whether the order is reversed
+    pattern: str = ""  # only nodes with this in their name, GPU model or state
 
     def of(self, rows: Sequence[NodeRow]) -> list[NodeRow]:
         """Return the chosen rows in order."""
@@ -126,7 +119,6 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Width of a whole line."""
         return self.name + sum(GAP + self.bar + 1 + width for width in self.numbers.values())
 
     def titles(self, choice: ViewOptions) -> Text:
@@ -138,7 +130,6 @@ class Layout:
         return line
 
     def line(self, row: NodeRow, blocks: str = BLOCKS) -> Text:
-        """Return the line of a node."""
         line = name_cell(row, self.name)
         for column, width in self.numbers.items():
             line.append(" " * GAP)

@@ -22,46 +22,28 @@ from steersman.core.errors import SteersmanError
 from steersman.core.signals import defer_signals
 
 ADDRESS = "127.0.0.1"
-CLUSTER = "workbench"
-"""Name of the cluster, for `--name`."""
-TUTORIALS = Path(__file__).resolve().parents[3] / "docs" / "tutorials"
-"""Folder of the tutorials in a checkout."""
-RUNS = "runs"
-"""Folder of training runs in the folder of notebooks, which TensorBoard shows."""
-NEWS = "@jupyterlab/apputils-extension:announcements"
-"""What asks for news and new versions of JupyterLab."""
-START_SECONDS = 300.0
-"""The dashboard may compile kernels first."""
-STOP_SECONDS = 20.0
-"""Time in which a server may end what it started, such as JupyterLab its kernels; then it is killed."""
+CLUSTER = "workbench"  # name of the cluster, for `--name`
+TUTORIALS = Path(__file__).resolve().parents[3] / "docs" / "tutorials"  # folder of the tutorials in a checkout
+RUNS = "runs"  # folder of training runs in the folder of notebooks, which TensorBoard shows
+NEWS = "@jupyterlab/apputils-extension:announcements"  # what asks for news and new versions of JupyterLab
+START_SECONDS = 300.0  # the dashboard may compile kernels first
+STOP_SECONDS = 20.0  # time in which a server may end what it started, such as JupyterLab its kernels; then it is killed
 POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class LocalService:
-    """A server that the workbench starts.
+    """A server that the workbench starts."""
 
-    Attributes:
-        name: its name in messages.
-        option: option of its port.
-        port: its port on 127.0.0.1.
-        command: arguments of Python.
-        probe: path that answers without a token.
-        page: path of its page with the token; "": the server prints its address itself.
-        environment: variables that only this server gets.
-        note: what a user should know about it.
-        folder: its working directory; None: that of the workbench.
-    """
-
-    name: str
-    option: str
-    port: int
-    command: Sequence[str]
-    probe: str
-    page: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""
-    folder: Path | None = None
+    name: str  # its name in messages
+    option: str  # option of its port
+    port: int  # its port on 127.0.0.1
+    command: Sequence[str]  # arguments of Python
+    probe: str  # path that answers without a token
+    page: str = ""  # path of its page with the token; "": the server prints its address itself
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables that only this server gets
+    note: str = ""  # what a user should know about it
+    folder: Path | None = None  # its working directory; None: that of the workbench
 
     @property
     def base(self) -> str:
@@ -125,17 +107,12 @@ def environment_of(kubeconfig: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class StartedService:
-    """A server that was started.
+    """A server that was started."""
 
-    Attributes:
-        service: what it is.
-        process: its process, which leads a session of its own: Ctrl-C in a terminal reaches the workbench alone.
-        log: file with everything that it prints.
-    """
-
-    service: LocalService
+    service: LocalService  # what it is
+    # Its process, which leads a session of its own: Ctrl-C in a terminal reaches the workbench alone
     process: subprocess.Popen[bytes]
-    log: Path
+    log: Path  # file with everything that it prints
 
     def check(self) -> None:
         """Check that it runs. Raises SteersmanError: it has ended; the message has the end of its log."""

@@ -48,15 +48,10 @@ NowOption = Annotated[
 
 
 class AssumedNow(NamedTuple):
-    """The time that counts as now.
+    """The time that counts as now."""
 
-    Attributes:
-        seconds: since 1970; None: it is unknown.
-        sentence: which time it is, and why; "": it is the present, or unknown.
-    """
-
-    seconds: float | None
-    sentence: str = ""
+    seconds: float | None  # since 1970; None: it is unknown
+    sentence: str = ""  # which time it is, and why; "": it is the present, or unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ from steersman.evaluation.report.page import Comparison
 from steersman.evaluation.results import FINISHED, PARTIAL, staged, summary_csv, write_partial
 from steersman.simulation.result import Protocol, RunResult
 
-KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0
-"""Least time between two writes of the finished runs, in seconds and by how long one took."""
+KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0  # least time between writes of the finished runs: seconds, and times of a write
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +41,18 @@ class ReportNotes:
 
 
 def compare(
-    experiments: Sequence[Experiment],
-    results: Results,
+    experiments: Sequence[Experiment],  # equal but for their protocols
+    results: Results,  # where the files go, and whether runs that are there are not done again
     notes: ReportNotes,
     *,
     jobs: int,
     baseline: str,
     warn: Warnings,
-    bound: bool = False,
-    command: StoredCommand | None = None,
-    made: MadeFiles | None = None,
+    bound: bool = False,  # whether to compute an upper bound on any scheduler's allocation, for protocols that have one
+    command: StoredCommand | None = None,  # that `--resume` continues from finished runs; None: nothing does
+    made: MadeFiles | None = None,  # files that it made before
 ) -> list[Comparison]:
     """Run experiments and write their files.
-
-    Args:
-        experiments: equal but for their protocols.
-        results: where the files go, and whether runs that are there are not done again.
-        bound: whether to compute an upper bound on any scheduler's allocation, for protocols that have one.
-        command: that `--resume` continues from finished runs; None: nothing does.
-        made: files that it made before.
 
     Returns:
         The comparison of each protocol.

@@ -36,8 +36,7 @@ POLICY_NAMES = (
     "steersman",
 )
 """The built-in policies of `policies.registry`, which imports numba."""
-TELEMETRY_POLICY_NAMES = ("ma", "la", "lc", "p0")
-"""Those that decide by nodes' metrics."""
+TELEMETRY_POLICY_NAMES = ("ma", "la", "lc", "p0")  # those that decide by nodes' metrics
 OBJECTIVE_NAMES = (
     "allocation",
     "fragmentation",
@@ -54,8 +53,7 @@ ORDER_NAMES = (*("age", "fcfs", "easy"), *("smallest", "largest", "shortest", "a
 """The names of `orders.registry`, which imports numba."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
-MINORS = ("1.34", "1.35", "1.36", "1.37")
-"""Minors of `policies.node_scores.kube_minors`."""
+MINORS = ("1.34", "1.35", "1.36", "1.37")  # minors of `policies.node_scores.kube_minors`
 DEVICES = ("cpu", "cuda", "mps", "auto")
 POLICY_SUFFIX = ".safetensors"
 DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000

@@ -47,8 +47,7 @@ from steersman.version import __version__
 
 INTERRUPTED = 130
 TRACEBACK = "STEERSMAN_TRACEBACK"
-FILES, NO_FILES = 0, 4
-"""Directives of kubectl's completion (ShellCompDirective of cobra): offer files if there is no value, or none."""
+FILES, NO_FILES = 0, 4  # directives of kubectl's completion (cobra): offer files if there is no value, or none
 
 app = typer.Typer(
     name="steersman",

@@ -10,8 +10,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import RunningPods, Workload
 
-MODEL_SUFFIX = ".safetensors"
-"""Of policy files and order files."""
+MODEL_SUFFIX = ".safetensors"  # of policy files and order files
 FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 
@@ -88,7 +87,7 @@ COMPILING = "compiling the simulator for this machine (once, about half a minute
 
 
 def compile_for(policies: Sequence[str], workloads: Iterable[Workload] = ()) -> None:
-    from steersman.simulation.compilation import compile_kernels
+    from steersman.simulation.preparation import compile_kernels
 
     with status_if_slow(COMPILING):
         compile_kernels(policies, workloads)

@@ -11,8 +11,7 @@ from steersman.cluster.gpu_units import gpu_milli
 from steersman.cluster.model import GPU_MILLI, Constraints, Node
 from steersman.core.counting import counted, first_names
 
-NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""Taints of nodes that are not ready."""
+NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")  # taints of nodes that are not ready
 
 
 @dataclass(frozen=True)

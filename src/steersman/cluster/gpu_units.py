@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from steersman.cluster.model import GPU_MILLI, GPU_RESOURCES, PLUGIN_GPUS, SHARED_GPUS, Node, Requests
 
 NVIDIA_GPUS = "nvidia.com/gpu"
-RENAMED = ".shared"
-"""Suffix of a resource whose units are replicas (`renameByDefault` of NVIDIA's device plugin)."""
+RENAMED = ".shared"  # suffix of a resource whose units are replicas (`renameByDefault` of NVIDIA's device plugin)
 PRODUCT = "nvidia.com/gpu.product"
 COUNT = "nvidia.com/gpu.count"
 STRATEGY = "nvidia.com/gpu.sharing-strategy"

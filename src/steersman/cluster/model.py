@@ -55,11 +55,9 @@ def shown_name(resource: str) -> str:
     return resource if resource in PLUGIN_GPUS else "GPU"
 
 
-GPU_MILLI = 1000
-"""Milli of one whole GPU device."""
+GPU_MILLI = 1000  # milli of one whole GPU device
 
-JOB_NAME = "batch.kubernetes.io/job-name"
-"""Label of a pod with the name of its Job."""
+JOB_NAME = "batch.kubernetes.io/job-name"  # label of a pod with the name of its Job
 
 UNLIMITED = 1 << 60
 """Allocatable of a resource that the source does not limit (openb knows no pod count and no storage)."""
@@ -163,19 +161,12 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveVolume:
-    """An inline volume that pods on one node cannot share, unless all of them only read it.
+    """An inline volume that pods on one node cannot share, unless all of them only read it."""
 
-    Attributes:
-        kind: field of the volume: gcePersistentDisk, awsElasticBlockStore, iscsi or rbd.
-        disk: what names the disk there; of rbd, pool and image.
-        monitors: of rbd; two volumes are the same if they have a monitor in common.
-        read_only: whether it may be shared with others that are.
-    """
-
-    kind: str
-    disk: tuple[str, ...]
-    monitors: tuple[str, ...] = ()
-    read_only: bool = False
+    kind: str  # field of the volume: gcePersistentDisk, awsElasticBlockStore, iscsi or rbd
+    disk: tuple[str, ...]  # what names the disk there; of rbd, pool and image
+    monitors: tuple[str, ...] = ()  # of rbd; two volumes are the same if they have a monitor in common
+    read_only: bool = False  # whether it may be shared with others that are
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,20 +205,15 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRules:
-    """What the profile of a pod's scheduler changes about the pod's constraints; the default changes nothing.
+    """What the profile of a pod's scheduler changes about the pod's constraints; the default changes nothing."""
 
-    Attributes:
-        disabled_filters: filter plugins of kube-scheduler that do not run.
-        required_nodes: node affinity that pods need beside their own (`addedAffinity`), None for none.
-        hard_affinity_weight: score of a pod's required affinity for another pod that it matches
-            (`hardPodAffinityWeight`).
-        merges_namespaces: whether a term counts only the namespaces that it selects for a pod that is placed; if not,
-            one with `PodSelector.excludes_namespaces` counts all of them.
-    """
-
-    disabled_filters: frozenset[str] = frozenset()
+    disabled_filters: frozenset[str] = frozenset()  # filter plugins of kube-scheduler that do not run
+    # Node affinity that pods need beside their own (`addedAffinity`), None for none
     required_nodes: tuple[NodeSelectorTerm, ...] | None = None
+    # Score of a pod's required affinity for another pod that it matches (`hardPodAffinityWeight`)
     hard_affinity_weight: int = 1
+    # Whether a term counts only the namespaces that it selects for a pod that is placed; if not, one with
+    # `PodSelector.excludes_namespaces` counts all of them
     merges_namespaces: bool = True
 
 
@@ -347,8 +333,7 @@ class GpuType(NamedTuple):
     resources: tuple[str, ...]
 
 
-ANY_GPU = GpuType("", ())
-"""Devices without a model and a name, as in openb."""
+ANY_GPU = GpuType("", ())  # devices without a model and a name, as in openb
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +375,11 @@ class Node:
     def gpu_total(self) -> int:
         """Number of all GPUs, in the mask or counted."""
         return self.gpu_count + sum(amount for name, amount in self.extended if name in GPU_RESOURCES)
+
+    @property
+    def takes_any_pod(self) -> bool:
+        """Whether it takes pods without tolerations."""
+        return not self.unschedulable and all(taint.effect == "PreferNoSchedule" for taint in self.taints)
 
     @property
     def gpu_type(self) -> GpuType:

@@ -18,34 +18,24 @@ METRICS = (
     ("running_pods", "pods"),
 )
 """Name and unit of the metrics before `LATENCY`, whose unit is milliseconds."""
-AGE_LIMIT = 300.0
-"""Seconds. Prometheus looks back this far for a value; a metric without any value has this age."""
+AGE_LIMIT = 300.0  # Seconds. Prometheus looks back this far for a value; a metric without any value has this age.
 
 
 PREFIX = "steersman.dev/"
 SOFT_KEYS = (f"{PREFIX}latency-soft-constraint", "latencySoftConstraint")
-HARD_KEYS = (f"{PREFIX}latency-hard-constraint", "latencyHardConstraint")
-"""The first annotation that exists counts."""
-USER_KEY = f"{PREFIX}latency-user"
-"""Annotation with the name of the pod's users, as the probe of latencies names them."""
+HARD_KEYS = (f"{PREFIX}latency-hard-constraint", "latencyHardConstraint")  # the first annotation that exists counts
+USER_KEY = f"{PREFIX}latency-user"  # annotation with the name of the pod's users, as the probe of latencies names them
 SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyLimits:
-    """Limits of the latency from a pod to its users, in milliseconds; inf: no limit.
+    """Limits of the latency from a pod to its users, in milliseconds; inf: no limit."""
 
-    Attributes:
-        soft: preferred limit.
-        hard: where some node keeps it, the pod goes to such a node.
-        user: name of its users; "": all users, so that the largest latency of a node counts.
-        ignored: problems of invalid annotations; the pod is scheduled without these limits.
-    """
-
-    soft: float = math.inf
-    hard: float = math.inf
-    user: str = ""
-    ignored: tuple[str, ...] = ()
+    soft: float = math.inf  # preferred limit
+    hard: float = math.inf  # where some node keeps it, the pod goes to such a node
+    user: str = ""  # name of its users; "": all users, so that the largest latency of a node counts
+    ignored: tuple[str, ...] = ()  # problems of invalid annotations; the pod is scheduled without these limits
 
     @property
     def limited(self) -> bool:

@@ -32,33 +32,23 @@ class OwnerPods:
         return sum(self.running.values()) + self.waiting
 
 
-NO_OWNER_PODS = OwnerPods({})
-"""Of a pod without an owner, or the first of its owner."""
+NO_OWNER_PODS = OwnerPods({})  # of a pod without an owner, or the first of its owner
 
 
 @dataclass(frozen=True, slots=True)
 class PodQuery:
-    """A pod that wants a node.
+    """A pod that wants a node."""
 
-    Attributes:
-        class_id: the pod's class.
-        labels_id: the pod's label set.
-        owner_pods: pods of the same owner; set in live clusters.
-        limits: the pod's latency limits.
-        storage: [N] what VolumeBinding of kube-scheduler adds to the scores of slots, with its weight; None: nothing.
-        allowed: [N] bool, the node slots that other constraints such as volumes leave; None: all.
-        owner: index of the pod's owner, -1 for none; set in simulations.
-        pod: the pod itself, where the caller has it.
-    """
-
-    class_id: int
-    labels_id: int = 0
-    owner_pods: OwnerPods = NO_OWNER_PODS
-    limits: LatencyLimits = NO_LIMITS
+    class_id: int  # the pod's class
+    labels_id: int = 0  # the pod's label set
+    owner_pods: OwnerPods = NO_OWNER_PODS  # pods of the same owner; set in live clusters
+    limits: LatencyLimits = NO_LIMITS  # the pod's latency limits
+    # [N] what VolumeBinding of kube-scheduler adds to the scores of slots, with its weight; None: nothing
     storage: npt.NDArray[np.int64] | None = None
+    # [N] bool, the node slots that other constraints such as volumes leave; None: all
     allowed: npt.NDArray[np.bool_] | None = None
-    owner: int = -1
-    pod: Pod | None = None
+    owner: int = -1  # index of the pod's owner, -1 for none; set in simulations
+    pod: Pod | None = None  # the pod itself, where the caller has it
 
     def within(self, allowed: npt.NDArray[np.bool_] | None) -> PodQuery:
         """Return the same pod where only these slots are left, [N] bool; None: all."""

@@ -58,31 +58,23 @@ class ClusterState:
     Args:
         nodes: names must be unique. Of equal scores the first one wins.
         received: names of the nodes in the order in which a scheduler got to know them; None: the order of `nodes`.
-
-    Attributes:
-        nodes: [N] the node in each slot, None in a free one.
-        slots: node name -> slot, in the order in which a scheduler got to know the nodes.
-        arrays: the nodes' arrays, updated in place; replaced where `add_node` or `update_node` needs larger ones.
-        gpu_types: types of devices, in the order of their numbers in the arrays; without `ANY_GPU`.
-        resources: extended resource names, in the order of the columns from `EXTENDED` on.
-        placements: pod name -> placement.
-        classes: pod classes by number.
-        table: attributes that static constraints read.
-        terms: numbers of labels, selectors and topology keys.
     """
 
     def __init__(self, nodes: Sequence[Node], received: Iterable[str] | None = None) -> None:
-        self.nodes: list[Node | None] = list(nodes)
+        self.nodes: list[Node | None] = list(nodes)  # [N] the node in each slot, None in a free one
         slots = {node.name: slot for slot, node in enumerate(nodes)}
+        # Node name -> slot, in the order in which a scheduler got to know the nodes
         self.slots: dict[str, int] = slots if received is None else {name: slots[name] for name in received}
         if len(self.slots) != len(nodes):
             raise SteersmanError("node names are not unique")
+        # Types of devices, in the order of their numbers in the arrays; without `ANY_GPU`
         self.gpu_types = gpu_types(nodes)
+        # Extended resource names, in the order of the columns from `EXTENDED` on
         self.resources = tuple(sorted({name for node in nodes for name, _ in node.extended}))
-        self.placements: dict[str, Placement] = {}
-        self.classes: list[PodClass] = []
-        self.table = static.NodeTable(nodes)
-        self.terms = InterPodConstraints(self.table)
+        self.placements: dict[str, Placement] = {}  # pod name -> placement
+        self.classes: list[PodClass] = []  # pod classes by number
+        self.table = static.NodeTable(nodes)  # attributes that static constraints read
+        self.terms = InterPodConstraints(self.table)  # numbers of labels, selectors and topology keys
         self._class_ids: dict[PodClass, int] = {}
         self._rows: dict[tuple[Constraints, str], int] = {}
         self._class_arrays: ClassArrays | None = None
@@ -91,6 +83,7 @@ class ClusterState:
         self._gpu_weights: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
         self._without_devices: dict[str, Placement] = {}
         self._labels_and_slots: npt.NDArray[np.int64] | None = None
+        # The nodes' arrays, updated in place; replaced where `add_node` or `update_node` needs larger ones
         self.arrays = self._node_arrays(nodes)
 
     # Nodes -----------------------------------------------------------------------------------------------------------

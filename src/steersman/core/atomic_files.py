@@ -19,8 +19,7 @@ from typing import BinaryIO
 
 from steersman.core.errors import InputError
 
-STAGE = ".steersman-"
-"""Prefix of folders that exist only while something is written."""
+STAGE = ".steersman-"  # prefix of folders that exist only while something is written
 
 
 def write_atomically(path: Path, content: bytes, *, sync: bool = False) -> None:

@@ -36,8 +36,7 @@ PACKAGE = Path(__file__).parents[1]
 DIGEST_BYTES = hashlib.sha256().digest_size
 PACKAGED = PACKAGE / "data" / "kernels"
 """Folder of the machine code in a platform wheel (`release.kernels`), for any processor of its architecture."""
-PORTABLE = "generic", ""
-"""Name and features of LLVM's processor that packaged machine code is made for."""
+PORTABLE = "generic", ""  # name and features of LLVM's processor that packaged machine code is made for
 KEPT_FILES = 3000
 """Number of most recently used files of machine code to keep: one per kernel, its arguments' types, and its content."""
 
@@ -158,16 +157,6 @@ def kernel_digest(dispatcher: Any) -> str:
     for each in _reachable(dispatcher):
         digest.update(_content(each).encode() + b"\0")
     return digest.hexdigest()
-
-
-def source_files(file: Path) -> set[Path]:
-    """Return the files of the functions and named tuples that are in the keys of a file's kernels."""
-    module = importlib.import_module(".".join((PACKAGE.name, *file.relative_to(PACKAGE).with_suffix("").parts)))
-    own = (
-        each for each in vars(module).values() if isinstance(each, Dispatcher) and each.__module__ == module.__name__
-    )
-    names = {each.__module__ for kernel in own for each in _reachable(kernel)}
-    return {Path(cast(str, sys.modules[name].__file__)) for name in names}
 
 
 def _reachable(dispatcher: Any) -> list[Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-NAMED = 3
-"""Names that a sentence lists before it says how many more there are."""
+NAMED = 3  # names that a sentence lists before it says how many more there are
 
 
 def counted(number: int, noun: str) -> str:

@@ -35,12 +35,9 @@ from steersman.version import __version__
 
 ADDRESS = "RAY_ADDRESS"
 CONNECT_SECONDS = 5.0
-CHECK_SECONDS = 2.0
-"""Between two looks whether the head is there; Ray itself ends the process 60 s after the head."""
-MOST_DEATHS = 3
-"""Workers that may die on the same task: it is the reason then."""
-STARTING = -1
-"""What a worker that starts does, in place of a task's position."""
+CHECK_SECONDS = 2.0  # between two looks whether the head is there; Ray itself ends the process 60 s after the head
+MOST_DEATHS = 3  # workers that may die on the same task: it is the reason then
+STARTING = -1  # what a worker that starts does, in place of a task's position
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -298,8 +295,7 @@ def _last_line(error: Exception) -> str:
     return str(error).strip().rpartition("\n")[2].strip() or type(error).__name__
 
 
-_cluster: RayCluster | None = None
-"""The one of the innermost `use_engine`; None: processes on this machine."""
+_cluster: RayCluster | None = None  # the one of the innermost `use_engine`; None: processes on this machine
 
 
 class Engine(enum.StrEnum):

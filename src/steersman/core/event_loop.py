@@ -13,14 +13,11 @@ class Backoff:
     Args:
         initial: seconds of the first wait.
         most: seconds of the longest wait.
-
-    Attributes:
-        seconds: the next wait without jitter.
     """
 
     def __init__(self, initial: float, most: float) -> None:
         self._initial, self._most = initial, most
-        self.seconds = initial
+        self.seconds = initial  # the next wait without jitter
 
     def reset(self) -> None:
         self.seconds = self._initial
@@ -31,8 +28,7 @@ class Backoff:
         await asyncio.sleep(max(at_least * random.uniform(1.0, 1.25), seconds))
 
 
-SLICE_SECONDS = 0.005
-"""Time after which a task gives way. A binding waits for so long at each of its four steps, from watch to answer."""
+SLICE_SECONDS = 0.005  # time after which a task gives way; a binding waits for it at each of its four steps
 
 
 class TimeSlices:

@@ -66,22 +66,16 @@ class Registry(Generic[T]):
 
     Of an installed package nothing is imported to list names. What is wrong with one package does not concern those
     who use another.
-
-    Args:
-        kind: what an object is to a user, such as `objective`.
-        group: group of entry points.
-        expected: type of the objects, which have a `name`; `object`: anything is one.
-        built_in: by name the objects, or `module:NAME` of a class to make them of.
-        others: what is accepted beside names, for the error of an unknown one.
     """
 
     def __init__(
         self,
-        kind: str,
-        group: str,
-        expected: type[Any],
+        kind: str,  # what an object is to a user, such as `objective`
+        group: str,  # group of entry points
+        expected: type[Any],  # type of the objects, which have a `name`; `object`: anything is one
+        # By name the objects, or `module:NAME` of a class to make them of
         built_in: Mapping[str, T | str] | None = None,
-        others: Sequence[str] = (),
+        others: Sequence[str] = (),  # what is accepted beside names, for the error of an unknown one
     ) -> None:
         self.kind, self.group, self.expected, self.others = kind, group, expected, tuple(others)
         self._built_in = dict(built_in or {})

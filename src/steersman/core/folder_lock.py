@@ -21,8 +21,7 @@ from steersman.core.atomic_files import naming_in_errors
 from steersman.core.errors import SteersmanError
 
 LOCK = "run.lock"
-TRIES, PAUSE_SECONDS = 20, 0.05
-"""Attempts to lock a folder: a process that was killed holds the lock until its workers have ended."""
+TRIES, PAUSE_SECONDS = 20, 0.05  # a process that was killed holds its lock until its workers have ended
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 LONGEST = 300
 

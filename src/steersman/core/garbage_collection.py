@@ -6,8 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MANY = 50_000
-"""Objects that a full collection scans in 10 ms."""
+MANY = 50_000  # objects that a full collection scans in 10 ms
 
 
 @contextmanager

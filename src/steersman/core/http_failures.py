@@ -8,15 +8,13 @@ import ssl
 import aiohttp
 
 LONGEST_TEXT = 200
-OF_ANOTHER_HOST = (62, 64)
-"""OpenSSL's codes of certificates that are valid, but of another host or address."""
+OF_ANOTHER_HOST = (62, 64)  # OpenSSL's codes of certificates that are valid, but of another host or address
 
 
 def reason_of(error: BaseException, *, seconds: float | None = None, authority: str = "") -> str:
     """Return the reason of a failure.
 
     Args:
-        error: what aiohttp raised.
         seconds: the time that an answer may take, if it is limited.
         authority: the option that names a private certificate authority, for a hint.
     """

@@ -99,19 +99,13 @@ def background_process(
 
 @contextmanager
 def restarted(
+    # A `background_process`, given what it calls when the process has ended
     begin: Callable[[Callable[[int], None]], AbstractContextManager[None]],
-    on_end: Callable[[float], None],
-    first_seconds: float = 5.0,
-    most_seconds: float = 300.0,
+    on_end: Callable[[float], None],  # called then, in another thread, with the seconds until the next start
+    first_seconds: float = 5.0,  # time until the first start again; it doubles with each further one that comes soon
+    most_seconds: float = 300.0,  # longest time; a process that ran for longer begins with the first one again
 ) -> Iterator[None]:
-    """Run a background process until the block ends, and start it again when it has ended.
-
-    Args:
-        begin: a `background_process`, given what it calls when the process has ended.
-        on_end: called then, in another thread, with the seconds until the next start.
-        first_seconds: time until the first start again; it doubles with each further one that comes soon.
-        most_seconds: longest time; a process that ran for longer begins with the first one again.
-    """
+    """Run a background process until the block ends, and start it again when it has ended."""
     is_over, starting, processes = threading.Event(), threading.Lock(), ExitStack()
     seconds, began = first_seconds, time.monotonic()
 

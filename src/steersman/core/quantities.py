@@ -10,24 +10,19 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-INT64_MAX = (1 << 63) - 1
-"""Largest value that Kubernetes itself can represent."""
+INT64_MAX = (1 << 63) - 1  # largest value that Kubernetes itself can represent
 
 # Larger than anything that exists: a value beyond it is an error in a file (a wrong unit, a shifted column). They hold
 # for every format.
 MAX_CPU_MILLI = 10_000_000
 MAX_MEMORY_BYTES = 1 << 48
 MAX_NODE_CPU_MILLI = 10_000_000_000
-MAX_NODE_MEMORY_BYTES = 1 << 53
-"""Virtual nodes stand for whole data centers; sums over a thousand of them fit 64 bits."""
-MAX_AMOUNT = 1 << 53
-"""Limit of any other resource, in its own unit: bytes of storage, devices."""
-MAX_NODE_GPUS = 62
-"""Devices of a node that fit the state's bit mask."""
+MAX_NODE_MEMORY_BYTES = 1 << 53  # virtual nodes stand for whole data centers; sums over a thousand of them fit 64 bits
+MAX_AMOUNT = 1 << 53  # limit of any other resource, in its own unit: bytes of storage, devices
+MAX_NODE_GPUS = 62  # devices of a node that fit the state's bit mask
 MAX_POD_GPUS = 10_000
 
-NANO = 1_000_000_000
-"""Nano-units per unit, the finest step of a Kubernetes quantity."""
+NANO = 1_000_000_000  # nano-units per unit, the finest step of a Kubernetes quantity
 
 _QUANTITY = re.compile(r"([+-]?)([0-9]+)?(?:\.([0-9]*))?(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]+)?", re.ASCII)
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -40,8 +35,7 @@ _UNITS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _MAX_EXPONENT = 64
 _MAX_LENGTH = 128
 
-Quantity = str | int | float
-"""A quantity from YAML or JSON: usually a string, a number where the author left out the quotes."""
+Quantity = str | int | float  # of YAML or JSON: a string, or a number where the quotes were left out
 
 
 def cpu_milli(quantity: Quantity, *, round_up: bool = True) -> int:

@@ -30,11 +30,6 @@ class EnvCore(ABC):
         count: E.
         view: the view that agents observe.
         max_nodes: N, the most nodes of a cluster; an action is a node's slot, 0 to N - 1.
-
-    Attributes:
-        observation: the buffers that every step writes to.
-        rewards: [E] float64 of the last step.
-        terminated, truncated: [E] bool, whether an episode ended with its workload, or at the limit of steps.
     """
 
     def __init__(self, count: int, view: View, max_nodes: int) -> None:
@@ -42,6 +37,7 @@ class EnvCore(ABC):
             raise UsageError(f"num_envs must be at least 1, not {count}")
         self.count, self.view, self.max_nodes = count, view, max_nodes
         nodes = np.zeros((count, max_nodes, len(view.node)), dtype=np.float32)
+        # The buffers that every step writes to
         self.observation = Observation(
             nodes=nodes,
             flat=nodes.reshape(count, -1),
@@ -50,7 +46,8 @@ class EnvCore(ABC):
             mask=np.zeros((count, max_nodes), dtype=np.int8),
             groups=np.full((count, max_nodes, 2), -1, dtype=np.int32),
         )
-        self.rewards = np.zeros(count)
+        self.rewards = np.zeros(count)  # [E] float64 of the last step
+        # `terminated`, `truncated`: [E] bool, whether an episode ended with its workload, or at the limit of steps
         self.terminated = np.zeros(count, dtype=np.bool_)
         self.truncated = np.zeros(count, dtype=np.bool_)
 
@@ -147,6 +144,16 @@ def check_actions(actions: npt.NDArray[Any], nodes: int) -> npt.NDArray[np.int64
     return checked
 
 
+def check_limits(penalty: float, step_limit: int | None, servers_per_rack: int = 0) -> None:
+    """Check options that environments share. Raises UsageError: one is out of range."""
+    if not 0 <= penalty < 1e9:
+        raise UsageError(f"penalty must be at least 0, not {penalty}")
+    if step_limit is not None and step_limit < 1:
+        raise UsageError(f"step_limit must be at least 1, not {step_limit}")
+    if servers_per_rack < 0:
+        raise UsageError(f"servers_per_rack must be at least 0, not {servers_per_rack}")
+
+
 RESET_KINDS: dict[str, type[Any]] = {
     "seed": int,
     "nodes": int,
@@ -188,8 +195,7 @@ Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 
 Array = npt.NDArray[Any]
 
-PADDING = {"domain": -1}
-"""Padding of a run that is smaller than the batch, 0 if not listed: an absent node is in no topology domain."""
+PADDING = {"domain": -1}  # of a run that is smaller than the batch, else 0: an absent node is in no domain
 
 
 def empty_like(item: Tuple, count: int) -> Tuple:

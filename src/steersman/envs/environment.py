@@ -19,11 +19,9 @@ from steersman.envs.base import Arrays, EnvCore, check_actions, observation_spac
 
 FRAME_RATE = 4
 BAR = 20
-CELL, GAP = 32, 2
-"""Pixels of a node's square, and between its bars."""
+CELL, GAP = 32, 2  # pixels of a node's square, and between its bars
 BARS = ("cpu", "memory", "gpu")
-COLOURS = np.array(((66, 133, 196), (125, 184, 105), (224, 142, 54)), dtype=np.uint8)
-"""Of the bars."""
+COLOURS = np.array(((66, 133, 196), (125, 184, 105), (224, 142, 54)), dtype=np.uint8)  # of the bars
 BACKGROUND, ABSENT, FEASIBLE, FRAME = (
     np.array(colour, dtype=np.uint8) for colour in ((240, 242, 245), (255, 255, 255), (30, 30, 30), (208, 212, 218))
 )
@@ -265,8 +263,7 @@ def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | No
 Chooser = Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.int64]]
 """Map the observations of E environments, as a vector environment gives them, to E actions."""
 
-Figures = dict[str, npt.NDArray[np.float64]]
-"""[E] metrics of each episode by name."""
+Figures = dict[str, npt.NDArray[np.float64]]  # [E] metrics of each episode by name
 
 RETURN = "return"
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.base import known_options, make_options
+from steersman.envs.base import check_limits, known_options, make_options
 from steersman.envs.inflation.episodes import WorkloadLike, workload_of
 from steersman.orders import queue, scores
 from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD
@@ -33,40 +33,28 @@ Objective = Literal["bounded-slowdown", "waiting-time"]
 COMMITTING = tuple(name for name, value in OVERTAKING.items() if value != queue.ANYBODY)
 JOB_FEATURES = ("estimate", "size", "wait", "fits", "spread", "gang", "priority")
 CONTEXT_FEATURES = ("free", "queue")
-BOUND = 20.0
-"""Features are clipped to plus and minus this."""
+BOUND = 20.0  # features are clipped to plus and minus this
 NO_LIMIT = 1 << 62
 RESET_OPTIONS = ("workload", "seed", "first", "load")
 HOUR = 3600.0
-MOST_ROWS = 100_000
-"""Of an observation."""
+MOST_ROWS = 100_000  # of an observation
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """Options of the environment.
+    """Options of the environment."""
 
-    Attributes:
-        workload: one or several; each episode draws one.
-        jobs: arrivals of an episode: consecutive ones of the trace from a random one on, or generated with `load`.
-        load: demand over capacity of generated arrivals; None: the times of the trace.
-        overtaking: who may overtake the chosen pod while it does not fit: `none` or `easy`.
-        estimates: where estimates of run times come from, see `orders.order`.
-        objective: `bounded-slowdown` or `waiting-time` (in hours); an episode's return is its mean with the other sign.
-        policy: the policy that chooses nodes.
-        max_jobs: M, how many waiting pods the agent sees, the oldest; of equal ones it sees the oldest alone.
-        penalty: cost of an illegal action, which changes nothing.
-    """
-
-    workload: WorkloadLike | Sequence[WorkloadLike] = SMALL
+    workload: WorkloadLike | Sequence[WorkloadLike] = SMALL  # one or several; each episode draws one
+    # Arrivals of an episode: consecutive ones of the trace from a random one on, or generated with `load`
     jobs: int = 256
-    load: float | None = 1.1
-    overtaking: str = "none"
-    estimates: str = "auto"
+    load: float | None = 1.1  # demand over capacity of generated arrivals; None: the times of the trace
+    overtaking: str = "none"  # who may overtake the chosen pod while it does not fit: `none` or `easy`
+    estimates: str = "auto"  # where estimates of run times come from, see `orders.order`
+    # `bounded-slowdown` or `waiting-time` (in hours); an episode's return is its mean with the other sign
     objective: Objective = "bounded-slowdown"
-    policy: str = "best-fit"
-    max_jobs: int = 128
-    penalty: float = 1.0
+    policy: str = "best-fit"  # the policy that chooses nodes
+    max_jobs: int = 128  # M, how many waiting pods the agent sees, the oldest; of equal ones it sees the oldest alone
+    penalty: float = 1.0  # cost of an illegal action, which changes nothing
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
@@ -77,8 +65,7 @@ class QueueOptions:
             raise UsageError(f"overtaking {self.overtaking!r}: expected {' or '.join(COMMITTING)}")
         if self.objective not in (known := get_args(Objective)):
             raise UsageError(f"objective {self.objective!r}: expected {' or '.join(known)}")
-        if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
+        check_limits(self.penalty, None)
 
 
 class QueueEnv(gymnasium.Env[Observation, np.int64]):

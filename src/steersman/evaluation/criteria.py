@@ -21,34 +21,22 @@ WAITING_TIME = "waiting-time"
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A metric of runs as tables show it.
+    """A metric of runs as tables show it."""
 
-    Attributes:
-        metric: its name in `metrics.csv`.
-        title: title of a column, with the unit.
-        short: the same where space is scarce.
-    """
-
-    metric: str
-    title: str
-    short: str
+    metric: str  # its name in `metrics.csv`
+    title: str  # title of a column, with the unit
+    short: str  # the same where space is scarce
     digits: int = field(default=2, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Criterion(Measure):
-    """A metric by which policies are compared.
+    """A metric by which policies are compared."""
 
-    Attributes:
-        phrase: its name in a sentence.
-        unit: of differences.
-        curve: its values over a run: a field of `Curve` or an objective's rewards; empty if it has none.
-    """
-
-    phrase: str
-    unit: str
+    phrase: str  # its name in a sentence
+    unit: str  # of differences
     larger_is_better: bool
-    curve: str = ""
+    curve: str = ""  # its values over a run: a field of `Curve` or an objective's rewards; empty if it has none
 
     @property
     def symbol(self) -> str:

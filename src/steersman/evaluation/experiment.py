@@ -32,43 +32,32 @@ from steersman.simulation.result import FinalNodes, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS, Simulator
 from steersman.workloads.workload import Workload
 
-OnRun = Callable[[int, int], None]
-"""Called after each run with the numbers of finished and of all runs."""
-Finished = Callable[[], Mapping[int, RunResult]]
-"""Returns the finished runs by their position."""
+OnRun = Callable[[int, int], None]  # called after each run with the numbers of finished and of all runs
+Finished = Callable[[], Mapping[int, RunResult]]  # returns the finished runs by their position
 RESERVED = {BOUND: "the bound", AS_IT_IS: "the recorded placement", ARRIVED: "the row of the pods that arrive"}
 """Names that no policy may have, since they stand for something else where policies' names stand."""
-Keep = Callable[[Finished], None]
-"""Called after each run, so that the finished ones may be written."""
+Keep = Callable[[Finished], None]  # called after each run, so that the finished ones may be written
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The product of workloads, policies and seeds.
+    """The product of workloads, policies and seeds."""
 
-    Attributes:
-        workloads: their names are unique.
-        policies: of unique names; policies that are objects must be picklable if there are several processes.
-        seeds: unique. A run is a function of its workload, policy, seed and what follows here alone.
-        ratio: arrived GPU demand over GPU capacity (`inflation` only).
-        load: demand over capacity of generated arrivals (`timed` only), None: the times of the trace.
-        mean_duration: seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`.
-        objectives: what policies are compared by, the first of which decides; empty: the default of the protocol.
-        environment: of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one
-            workload then, without nodes and pods, whose name stands for them in results.
-        loads: the load of each workload, in place of `load`; empty: it is the same for all.
-    """
-
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload, ...]  # their names are unique
+    # Of unique names; policies that are objects must be picklable if there are several processes
     policies: tuple[str | Policy | PolicyProtocol, ...]
-    seeds: tuple[int, ...]
+    seeds: tuple[int, ...]  # unique. A run is a function of its workload, policy, seed and what follows here alone.
     protocol: Protocol = "inflation"
-    ratio: float = 1.3
-    load: float | None = None
+    ratio: float = 1.3  # arrived GPU demand over GPU capacity (`inflation` only)
+    load: float | None = None  # demand over capacity of generated arrivals (`timed` only), None: the times of the trace
+    # Seconds, of pods whose source states no end (`timed` only), see `simulation.arrivals.schedule`
     mean_duration: float | None = None
+    # What policies are compared by, the first of which decides; empty: the default of the protocol
     objectives: tuple[WeightedObjectives, ...] = ()
+    # Of `deployments` and `latency`: the clusters and pods that the seeds generate; there is one workload then,
+    # without nodes and pods, whose name stands for them in results
     environment: GeneratedOptions | None = None
-    loads: tuple[float, ...] = ()
+    loads: tuple[float, ...] = ()  # the load of each workload, in place of `load`; empty: it is the same for all
 
     def __post_init__(self) -> None:
         _check_unique("workload", [workload.name for workload in self.workloads])
@@ -141,19 +130,17 @@ def generated_experiment(
 def run_experiment(
     experiment: Experiment,
     *,
+    # Number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in numba's
+    # cache before.
     jobs: int = 1,
     on_run: OnRun | None = None,
+    # Runs by their position that were done before, and are not done again
     finished: Mapping[int, RunResult] = MappingProxyType({}),
     keep: Keep | None = None,
 ) -> list[RunResult]:
     """Run everything; the result is ordered by workload, policy and seed.
 
     `final_nodes` is kept for the first seed of a workload and policy and empty for the others, `placements` is None.
-
-    Args:
-        jobs: number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in
-            numba's cache before.
-        finished: runs by their position that were done before, and are not done again.
     """
     for workload in experiment.workloads if experiment.environment is None else ():
         check_arrivals(workload, experiment.protocol)

@@ -33,8 +33,7 @@ from steersman.simulation.result import RunResult
 from steersman.version import __version__
 from steersman.workloads.workload import Workload
 
-LONGEST = 60
-"""Characters of a value that messages show."""
+LONGEST = 60  # characters of a value that messages show
 COMPRESSION = 1
 Content = TypeVar("Content")
 DESCRIBED = ("workloads", "policies", "seeds", "protocol")
@@ -42,8 +41,7 @@ DESCRIBED = ("workloads", "policies", "seeds", "protocol")
 NO_RESULT = ("name", "warnings", "understood", "lives", "referable", "invalid_nodes")
 """Fields of a workload on which no result depends, or that `describe` compares itself."""
 
-Description = dict[str, str]
-"""What results depend on, by a name for messages."""
+Description = dict[str, str]  # what results depend on, by a name for messages
 MadeFiles = dict[str, tuple[bytes, str]]
 """What a command made before its runs, as a fitted policy: name of a file -> content, and a note."""
 

@@ -27,10 +27,8 @@ from steersman.workloads.workload import Recorded, SpreadSelectors, Workload
 
 REPLAY = "replay.json.gz"
 VERSION = 1
-REPLAY_START = b'{"version":'
-"""How the content of every such file begins."""
-MOST_BYTES = 1 << 29
-"""Of the file's content; openb with 8,152 pods has 1 MB."""
+REPLAY_START = b'{"version":'  # how the content of every such file begins
+MOST_BYTES = 1 << 29  # of the file's content; openb with 8,152 pods has 1 MB
 MOST_GPUS = 63
 
 
@@ -68,23 +66,13 @@ _SHARED = tuple(name for name in ReplayPod.__struct_fields__ if name not in ("po
 
 
 class ReplayFile(msgspec.Struct, kw_only=True):
-    """What a run was about.
-
-    Attributes:
-        policy: its name in results.
-        policy_option: the policy as it was asked for: a name, a weighted sum, a file, a URL or `module:Class`.
-        policy_fingerprint: of the policy file's content, "" if it is none.
-        protocol, seed, ratio, load, mean_duration, shuffle: how pods arrived.
-        profile: the typical pods that were given; None: those of the workload.
-        classes: different requests and constraints of pods.
-        services: selectors that pods are spread by.
-        recorded, from_now: see `Workload`.
-    """
+    """What a run was about."""
 
     version: int = VERSION
-    policy: str
-    policy_option: str
-    policy_fingerprint: str = ""
+    policy: str  # its name in results
+    policy_option: str  # the policy as it was asked for: a name, a weighted sum, a file, a URL or `module:Class`
+    policy_fingerprint: str = ""  # of the policy file's content, "" if it is none
+    # `protocol`, `seed`, `ratio`, `load`, `mean_duration`, `shuffle`: how pods arrived.
     protocol: Protocol
     seed: int
     ratio: float
@@ -92,11 +80,12 @@ class ReplayFile(msgspec.Struct, kw_only=True):
     mean_duration: float | None = None
     shuffle: bool = True
     workload: str
-    profile: tuple[TypicalPod, ...] | None = None
+    profile: tuple[TypicalPod, ...] | None = None  # the typical pods that were given; None: those of the workload
     nodes: tuple[Node, ...]
-    classes: tuple[PodClass, ...]
+    classes: tuple[PodClass, ...]  # different requests and constraints of pods
     pods: tuple[ReplayPod, ...]
-    services: SpreadSelectors
+    services: SpreadSelectors  # selectors that pods are spread by
+    # `recorded`, `from_now`: see `Workload`.
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import math
 import os
 import zlib
@@ -28,7 +27,7 @@ from steersman.policies.files.policy_file import SUFFIX, read_policy
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.simulation.run import AS_IT_IS
 from steersman.workloads.files import check_writable
-from steersman.workloads.formats.tables import write_rows, write_table
+from steersman.workloads.formats.tables import csv_text, write_table
 
 RESULTS = "results.csv"
 PARTIAL = "results.partial.csv"
@@ -47,8 +46,7 @@ TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
 COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate") | {TRAINED: "demo"}
 """The command that writes a file; `metrics.csv` is written by both."""
-REPORT_MARK = '<meta name="generator" content="steersman">'
-"""A line near the start of every report, which identifies it."""
+REPORT_MARK = '<meta name="generator" content="steersman">'  # a line near the start of every report
 
 RESULTS_COLUMNS = (
     "workload",
@@ -254,22 +252,15 @@ def write_run(folder: Path, run: RunResult, replay: ReplayFile | None = None) ->
 
 
 def summary_csv(summary: Sequence[SummaryRow]) -> str:
-    return _csv_text(SUMMARY_COLUMNS, summary_rows(summary))
+    return csv_text(SUMMARY_COLUMNS, summary_rows(summary))
 
 
 def metrics_csv(runs: Sequence[RunResult]) -> str:
-    return _csv_text(METRICS_COLUMNS, metrics_rows(runs))
-
-
-def _csv_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    text = io.StringIO(newline="")
-    write_rows(text, columns, rows)
-    return text.getvalue()
+    return csv_text(METRICS_COLUMNS, metrics_rows(runs))
 
 
 MARK_WITHIN_BYTES = 1024
-FORMATS = ("table", "json", "csv", "yaml")
-"""Names that are formats to users of kubectl."""
+FORMATS = ("table", "json", "csv", "yaml")  # names that are formats to users of kubectl
 
 
 def check_output(folder: Path, files: Collection[str]) -> None:

@@ -26,12 +26,9 @@ from steersman.simulation.result import Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS, Simulator
 from steersman.workloads.workload import Workload
 
-ALL = "all"
-"""Name of the mean over several workloads, which none of these may have."""
-BOUND, ARRIVED = "bound", "arrived"
-"""Names of the rows of the bound and of the pods that arrive, among those of policies."""
-SEEDS, TRACE_BLOCKS = "seeds", "blocks"
-"""What intervals are over: seeds that draw arrivals, or blocks of a given trace."""
+ALL = "all"  # name of the mean over several workloads, which none of these may have
+BOUND, ARRIVED = "bound", "arrived"  # names of the rows of the bound and of the pods that arrive, among policies
+SEEDS, TRACE_BLOCKS = "seeds", "blocks"  # what intervals are over: seeds that draw arrivals, or blocks of a given trace
 
 
 class FigureKey(NamedTuple):
@@ -45,17 +42,9 @@ class FigureKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """A policy's metric on a workload. NaN if undefined (and an empty `baseline` for the baseline itself).
+    """A policy's metric on a workload. NaN if undefined (and an empty `baseline` for the baseline itself)."""
 
-    Attributes:
-        workload: its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none.
-        baseline: the policy that `difference` refers to.
-        difference, difference_interval: mean of (policy - baseline) over the seeds that both have.
-        interval_over: `SEEDS`, `TRACE_BLOCKS`, or "" where no interval is known, as arrivals are given once and for
-            all.
-    """
-
-    workload: str
+    workload: str  # its name, or `all`: each seed's value is the mean over the workloads, NaN if one of them has none
     policy: str
     protocol: Protocol
     metric: str
@@ -64,9 +53,11 @@ class SummaryRow:
     mean: float
     interval: Interval = NO_INTERVAL
     interquartile_mean: float = math.nan
-    baseline: str = ""
+    baseline: str = ""  # the policy that `difference` refers to
+    # `difference`, `difference_interval`: mean of (policy - baseline) over the seeds that both have.
     difference: float = math.nan
     difference_interval: Interval = NO_INTERVAL
+    # `SEEDS`, `TRACE_BLOCKS`, or "" where no interval is known, as arrivals are given once and for all
     interval_over: str = SEEDS
 
     @property
@@ -204,8 +195,7 @@ def clip_interval(interval: Interval, unit: str) -> Interval:
     return Interval(max(interval.low, least), min(interval.high, most))
 
 
-Recordings = Mapping[str, tuple[Metric, ...]]
-"""By workload the metrics of its recorded placement; without those that record none."""
+Recordings = Mapping[str, tuple[Metric, ...]]  # metrics of recorded placements by workload
 
 
 def find_recordings(workloads: Sequence[Workload], protocol: Protocol) -> Recordings:

@@ -21,17 +21,14 @@ from steersman.version import __version__
 
 MISSING, CONFLICT, TOO_MANY = 404, 409, 429
 UNAVAILABLE = (502, 503, 504)
-BUSY = (TOO_MANY, 500, *UNAVAILABLE)
-"""Statuses of a server that may do later what it does not do now."""
+BUSY = (TOO_MANY, 500, *UNAVAILABLE)  # statuses of a server that may do later what it does not do now
 CONNECTIONS = 128
 TIMEOUT_SECONDS = 30.0
-DELETION_SECONDS = 90.0
-"""The server deletes the objects of a collection one after the other, and gives up after 60 s."""
+DELETION_SECONDS = 90.0  # the server deletes the objects of a collection one after the other, and gives up after 60 s
 PAGE = 1000
 RETRIES = 4
 RETRY_SECONDS = (0.25, 4.0)
-LONGEST_RETRY_SECONDS = 30.0
-"""Upper limit of a wait that a server asks for."""
+LONGEST_RETRY_SECONDS = 30.0  # upper limit of a wait that a server asks for
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -43,14 +40,11 @@ T = TypeVar("T")
 
 
 class ApiError(SteersmanError):
-    """The server answered with a failure.
-
-    Attributes:
-        reason: Kubernetes' word for it, such as `Conflict` or `NotFound`.
-        retry_after: seconds that the server asks to wait, 0 if it does not.
-    """
+    """The server answered with a failure."""
 
     def __init__(self, doing: str, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
+        # `reason`: Kubernetes' word for it, such as `Conflict` or `NotFound`
+        # `retry_after`: seconds that the server asks to wait, 0 if it does not
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
         super().__init__(f"{doing}: {message or reason or 'failed'} (HTTP {status})")
 

@@ -82,20 +82,14 @@ class KubeContext(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KubeConfig:
-    """A cluster and a user of it.
+    """A cluster and a user of it."""
 
-    Attributes:
-        source: file of the context, or folder of the service account.
-        context: name of the context; "" in a pod.
-        cluster, user: what it names; relative paths are made absolute.
-        namespace: default namespace of namespaced commands.
-    """
-
-    source: Path
-    context: str
+    source: Path  # file of the context, or folder of the service account
+    context: str  # name of the context; "" in a pod
+    # `cluster`, `user`: what it names; relative paths are made absolute.
     cluster: KubeCluster
     user: KubeUser
-    namespace: str
+    namespace: str  # default namespace of namespaced commands
 
 
 def load(kubeconfig: Path | None = None, context: str | None = None) -> KubeConfig:

@@ -21,13 +21,10 @@ import structlog
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.config import ExecConfig, KubeConfig, KubeUser, decoded
 
-TOKEN_FILE_SECONDS = 60.0
-"""Lifetime of a token file's content, as in client-go."""
+TOKEN_FILE_SECONDS = 60.0  # lifetime of a token file's content, as in client-go
 EXPIRY_MARGIN_SECONDS = 30.0
-EXEC_SECONDS = 60.0
-"""Timeout of an exec plugin, which may wait for a server that does not answer while all requests wait for it."""
-FILES_SECONDS = 10.0
-"""Interval between checks of certificate files."""
+EXEC_SECONDS = 60.0  # timeout of an exec plugin, for which all requests wait
+FILES_SECONDS = 10.0  # interval between checks of certificate files
 
 log = structlog.get_logger("credentials")
 
@@ -48,16 +45,13 @@ class ExecCredential(msgspec.Struct, frozen=True):
 
 
 class Credentials:
-    """Headers and TLS context for one cluster.
-
-    Attributes:
-        context: TLS context of new connections; replaced when a certificate file was. Files that cannot be used change
-            nothing, and are logged once.
-    """
+    """Headers and TLS context for one cluster."""
 
     def __init__(self, config: KubeConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.config, self._clock = config, clock
         self._stamp, self._looked = _stamp(config), clock()
+        # TLS context of new connections; replaced when a certificate file was. Files that cannot be used change
+        # nothing, and are logged once.
         self.context = _tls(config)
         self._issued: tuple[str, str] | None = None
         self._headers: dict[str, str] = {}

@@ -23,12 +23,9 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 CONTROLLER = "steersman"
 MAX_NOTE_BYTES = 1024
 MAX_NAME = 253
-SERIES_SECONDS = 360.0
-"""Time within which (plus one sweep) an equal event is counted instead of written."""
-SWEEP_SECONDS = 30.0
-"""Interval at which the server gets the counts of events that occurred more than twice."""
-KNOWN = 4096
-"""Number of events that are remembered for counting."""
+SERIES_SECONDS = 360.0  # time within which (plus one sweep) an equal event is counted instead of written
+SWEEP_SECONDS = 30.0  # interval at which the server gets the counts of events that occurred more than twice
+KNOWN = 4096  # number of events that are remembered for counting
 ROOM = 10_000
 SENDING = 8
 SENDING_WHEN_BUSY = 1
@@ -64,12 +61,7 @@ class _Key:
 
 @dataclass(slots=True)
 class _Event:
-    """An event and its count. Times are wall-clock times, except `seen_at`.
-
-    Attributes:
-        told: count that the server has; 0: it does not have the event.
-        pending: whether it waits to be sent, or is being sent.
-    """
+    """An event and its count. Times are wall-clock times, except `seen_at`."""
 
     key: _Key
     name: str
@@ -77,32 +69,25 @@ class _Event:
     last: float
     seen_at: float
     count: int = 1
-    told: int = 0
-    pending: bool = False
+    told: int = 0  # count that the server has; 0: it does not have the event
+    pending: bool = False  # whether it waits to be sent, or is being sent
 
 
 class EventRecorder:
-    """Recorder of events; an asynchronous context manager that gives unsent events five seconds at its end.
-
-    Args:
-        instance: `reportingInstance`; by default a name that no other process has.
-        busy: while it returns True one event is sent at a time, since bindings come first.
-        room: number of events that may wait; beyond it the oldest is dropped.
-
-    Attributes:
-        sent, dropped, failed: successful requests, events never sent, requests given up.
-    """
+    """Recorder of events; an asynchronous context manager that gives unsent events five seconds at its end."""
 
     def __init__(
         self,
         client: Client,
         *,
-        instance: str = "",
+        instance: str = "",  # `reportingInstance`; by default a name that no other process has
+        # While it returns True one event is sent at a time, since bindings come first
         busy: Callable[[], bool] = lambda: False,
-        room: int = ROOM,
+        room: int = ROOM,  # number of events that may wait; beyond it the oldest is dropped
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client, self.instance = client, instance or own_identity()
+        # `sent`, `dropped`, `failed`: successful requests, events never sent, requests given up
         self.sent = self.dropped = self.failed = 0
         self._busy, self._clock = busy, clock
         self._queue: asyncio.Queue[_Event] = asyncio.Queue(room)

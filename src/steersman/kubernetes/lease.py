@@ -27,12 +27,9 @@ ALL_LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 # The API refuses 0.
 RELEASED_SECONDS = 1
-APP_LABEL = ("app.kubernetes.io/name", "steersman")
-"""Label by which the leases of our schedulers are found."""
-POLICY_KEY = "steersman.dev/policy"
-"""Annotation of a lease: the policy of its holder."""
-SCHEDULER_KEY = "steersman.dev/scheduler"
-"""Annotation of a lease: `schedulerName` of the pods that its holder places."""
+APP_LABEL = ("app.kubernetes.io/name", "steersman")  # label by which the leases of our schedulers are found
+POLICY_KEY = "steersman.dev/policy"  # annotation of a lease: the policy of its holder
+SCHEDULER_KEY = "steersman.dev/scheduler"  # annotation of a lease: `schedulerName` of the pods that its holder places
 Spec = dict[str, Any]
 
 log = structlog.get_logger("lease")
@@ -40,19 +37,12 @@ log = structlog.get_logger("lease")
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Times in seconds, by default those of kube-scheduler.
+    """Times in seconds, by default those of kube-scheduler."""
 
-    Attributes:
-        duration: time after the last change until another may take the lease.
-        renew_deadline: the leader stops if it could not renew for so long.
-        retry: interval between attempts.
-        jitter: an attempt to acquire waits up to this share of `retry` longer.
-    """
-
-    duration: float = 15.0
-    renew_deadline: float = 10.0
-    retry: float = 2.0
-    jitter: float = 1.2
+    duration: float = 15.0  # time after the last change until another may take the lease
+    renew_deadline: float = 10.0  # the leader stops if it could not renew for so long
+    retry: float = 2.0  # interval between attempts
+    jitter: float = 1.2  # an attempt to acquire waits up to this share of `retry` longer
 
     def __post_init__(self) -> None:
         if not self.duration > self.renew_deadline > self.retry * self.jitter > 0:
@@ -91,36 +81,32 @@ class LeaderElection:
 
     It leads only if its clock says that it renewed within the deadline: callers check `is_leader` right before they
     act.
-
-    Args:
-        lease: the Lease, which is created if it does not exist.
-        on_change: called with True when this starts to lead, with False when it stops.
-        may_release: returns, when `lead()` has ended, whether nothing of what it began goes on. If it is false the
-            lease is not released, so that the next leader knows (`succeeds`).
-        may_renew: returns whether `lead()` is alive; without it the lease is lost, so that others can take it.
-        clock: monotonic clock, seconds, that counts the time in which the machine is suspended; not the event loop's,
-            which may stand still while a callback runs.
-
-    Attributes:
-        holder: last known holder, "" for none.
-        succeeds: whether the lease was taken from a holder that had not released it, and may not know that it lost it.
     """
 
     def __init__(
         self,
         client: Client,
-        lease: Lease,
+        lease: Lease,  # the Lease, which is created if it does not exist
         *,
         identity: str = "",
         times: LeaseTimes | None = None,
+        # Called with True when this starts to lead, with False when it stops
         on_change: Callable[[bool], None] | None = None,
+        # Returns, when `lead()` has ended, whether nothing of what it began goes on. If it is false the lease is not
+        # released, so that the next leader knows (`succeeds`).
         may_release: Callable[[], bool] = lambda: True,
+        # Returns whether `lead()` is alive; without it the lease is lost, so that others can take it
         may_renew: Callable[[], bool] = lambda: True,
+        # Monotonic clock, seconds, that counts the time in which the machine is suspended; not the event loop's,
+        # which may stand still while a callback runs
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self.client, self.namespace, self.name = client, lease.namespace, lease.name
         self.identity, self.times = identity or own_identity(), times or LeaseTimes()
         self.labels, self.annotations = dict(lease.labels), dict(lease.annotations)
+        # `holder`: last known holder, "" for none
+        # `succeeds`: whether the lease was taken from a holder that had not released it, and may not know that it
+        # lost it
         self.holder, self.succeeds = "", False
         self._on_change, self._may_release, self._may_renew, self._clock = on_change, may_release, may_renew, clock
         self._collection = LEASES.format(lease.namespace)

@@ -22,8 +22,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, OptionalReflector
 
 NAMESPACES_PATH = "/api/v1/namespaces"
-SETTLE_SECONDS = 0.5
-"""Changes within this time are applied together, since each may require decoding pods again."""
+SETTLE_SECONDS = 0.5  # changes within this time are applied together, since each may require decoding pods again
 
 log = structlog.get_logger("selectors")
 
@@ -33,14 +32,11 @@ class Namespaces(OptionalReflector):
 
     Args:
         changed: called some time after labels changed.
-
-    Attributes:
-        labels: by name; None: not known yet, or forbidden.
     """
 
     def __init__(self, client: Client, changed: Callable[[], None]) -> None:
         super().__init__(client, NAMESPACES_PATH, self, _say_refused)
-        self.labels: dict[str, dict[str, str]] | None = None
+        self.labels: dict[str, dict[str, str]] | None = None  # by name; None: not known yet, or forbidden
         self._known: dict[str, dict[str, str]] = {}
         self._tell, self._dirty = changed, asyncio.Event()
 
@@ -87,16 +83,12 @@ def _say_refused(_: str) -> None:
 
 
 class SelectingResource(NamedTuple):
-    """Kind of objects that select pods.
-
-    Attributes:
-        by_labels: whether `spec.selector` is a map of labels; if not, a LabelSelector.
-    """
+    """Kind of objects that select pods."""
 
     kind: str
     version: str
     path: str
-    by_labels: bool
+    by_labels: bool  # whether `spec.selector` is a map of labels; if not, a LabelSelector
 
     @property
     def resource(self) -> str:
@@ -121,8 +113,7 @@ class _Head(NamedObject, frozen=True):
 
 _head = msgspec.json.Decoder(_Head).decode
 
-Selector = tuple[str, tuple[Requirement, ...]]
-"""A namespace, and requirements on the labels of its pods."""
+Selector = tuple[str, tuple[Requirement, ...]]  # a namespace, and requirements on the labels of its pods
 
 
 def as_written(pod: Pod) -> PodClass:
@@ -130,18 +121,14 @@ def as_written(pod: Pod) -> PodClass:
 
 
 class Selectors:
-    """Selectors of all kinds of objects.
-
-    Attributes:
-        reflectors: one per kind, run by the caller. Those that may not be listed end, which is logged once.
-        version: incremented whenever selectors change.
-        read: the class of a pod as the policy reads it, maybe with constraints by these selectors.
-    """
+    """Selectors of all kinds of objects."""
 
     def __init__(self, client: Client) -> None:
-        self.version = 0
+        self.version = 0  # incremented whenever selectors change
+        # The class of a pod as the policy reads it, maybe with constraints by these selectors
         self.read: Callable[[Pod], PodClass] = as_written
         self._feeds = [SelectorFeed(self, kind) for kind in SELECTING]
+        # One per kind, run by the caller. Those that may not be listed end, which is logged once.
         self.reflectors = tuple(OptionalReflector(client, feed.kind.path, feed, feed.refuse) for feed in self._feeds)
         for reflector in self.reflectors:
             reflector.need()

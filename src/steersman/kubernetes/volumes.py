@@ -75,8 +75,7 @@ def _say_refused(resource: str) -> None:
 
 Ints = npt.NDArray[np.int64]
 
-REQUESTED, OFFERED, COUNT = range(3)
-"""Rows of what claims of a storage class get on each node: bytes, bytes, and number of claims."""
+REQUESTED, OFFERED, COUNT = range(3)  # rows, of a storage class on each node: bytes, bytes, and number of claims
 FULL = 100
 
 

@@ -24,10 +24,8 @@ from steersman.core.errors import SteersmanError
 from steersman.core.event_loop import Backoff, TimeSlices
 from steersman.kubernetes.client import ApiError, Client, Query, Status
 
-WATCH_SECONDS = (240, 480)
-"""Range of a watch's duration, after which the server ends it; random, so that watches do not end together."""
-SILENCE_SECONDS = 75.0
-"""Read timeout of a watch; the server sends a bookmark about every minute, so longer silence is a dead connection."""
+WATCH_SECONDS = (240, 480)  # range of a watch's duration; random, so that watches do not end together
+SILENCE_SECONDS = 75.0  # read timeout of a watch; the server sends a bookmark about every minute
 BACKOFF_SECONDS = (0.2, 10.0)
 GONE = 410
 
@@ -107,15 +105,12 @@ class Reflector:
         path: path of the collection, such as `/api/v1/pods`.
         handler: called in the event loop; must not block.
         query: field or label selectors.
-
-    Attributes:
-        synced: set when the handler has the collection; stays set while a watch is resumed.
-        lists, watches: numbers of lists and watches begun.
     """
 
     def __init__(self, client: Client, path: str, handler: Handler, query: Query | None = None) -> None:
         self.client, self.path, self.handler, self.query = client, path, handler, dict(query or {})
-        self.synced = asyncio.Event()
+        self.synced = asyncio.Event()  # set when the handler has the collection; stays set while a watch is resumed
+        # `lists`, `watches`: numbers of lists and watches begun
         self.lists = self.watches = 0
         self._version = ""
         self._listed = self._wanted = 0
@@ -256,8 +251,7 @@ class Reflector:
         self._version = self._versions.decode(event.object).metadata.resource_version
 
 
-REFUSALS = (403, 404)
-"""HTTP statuses of a collection that may not be listed or does not exist."""
+REFUSALS = (403, 404)  # HTTP statuses of a collection that may not be listed or does not exist
 
 
 class OptionalReflector(Reflector):
@@ -301,21 +295,15 @@ class OptionalReflector(Reflector):
 
 
 class NeededReflector(OptionalReflector):
-    """Objects of one collection, kept by a watch once they are needed.
-
-    Args:
-        kind: type that its objects are decoded to.
-        objects: key -> object, kept up to date.
-        changed: called with the key of a changed object, "" for any number of them.
-    """
+    """Objects of one collection, kept by a watch once they are needed."""
 
     def __init__(
         self,
         client: Client,
         path: str,
-        kind: type[msgspec.Struct],
-        objects: dict[str, Any],
-        changed: Callable[[str], None],
+        kind: type[msgspec.Struct],  # type that its objects are decoded to
+        objects: dict[str, Any],  # key -> object, kept up to date
+        changed: Callable[[str], None],  # called with the key of a changed object, "" for any number of them
         refused: Callable[[str], None],
     ) -> None:
         super().__init__(client, path, self, refused)

@@ -18,8 +18,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import Registry, attribute_errors
 from steersman.objectives.measures import BUILT_IN, UNCOMPILED, Floats, Objective
 
-LIMIT = "max-kind-loss"
-"""Name of the limit of what any kind of pod may lose, after an objective or a portfolio's name."""
+LIMIT = "max-kind-loss"  # name of the limit of what any kind of pod may lose, after an objective or a portfolio's name
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,18 +36,13 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The nodes that a scorer chooses from for one pod.
+    """The nodes that a scorer chooses from for one pod."""
 
-    Attributes:
-        feasible: [N] bool, the node slots to choose from.
-        eligible: [N] bool, the nodes over which features and rewards of the whole cluster are taken, see
-            `cluster.constraints.node.eligible_nodes`.
-        waiting: number of pods that wait beside this one, see `decision.decider.Decider`.
-    """
-
-    feasible: Mask
+    feasible: Mask  # [N] bool, the node slots to choose from
+    # [N] bool, the nodes over which features and rewards of the whole cluster are taken, see
+    # `cluster.constraints.node.eligible_nodes`
     eligible: Mask
-    waiting: int = 0
+    waiting: int = 0  # number of pods that wait beside this one, see `decision.decider.Decider`
 
 
 class Observations(Protocol):
@@ -62,25 +57,15 @@ class Observations(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScoringContext:
-    """Inputs of a scorer.
+    """Inputs of a scorer."""
 
-    Attributes:
-        state: the cluster's state.
-        cluster: the decision arrays, which the caller keeps up to date.
-        typical_pods: the workload profile.
-        selectors: the selectors of default spreading.
-        node_metrics: the nodes' measured metrics.
-        observations: factory of observation encoders by view.
-        seed: seed of random numbers.
-    """
-
-    state: ClusterState
-    cluster: kernels.DecisionState
-    typical_pods: tuple[TypicalPod, ...]
-    selectors: SpreadSelectors
-    node_metrics: NodeMetricsView
-    observations: Callable[[View], Observations]
-    seed: int
+    state: ClusterState  # the cluster's state
+    cluster: kernels.DecisionState  # the decision arrays, which the caller keeps up to date
+    typical_pods: tuple[TypicalPod, ...]  # the workload profile
+    selectors: SpreadSelectors  # the selectors of default spreading
+    node_metrics: NodeMetricsView  # the nodes' measured metrics
+    observations: Callable[[View], Observations]  # factory of observation encoders by view
+    seed: int  # seed of random numbers
 
 
 class Scorer(ABC):
@@ -121,16 +106,11 @@ class EqualScorer(Scorer):
 class Need(Enum):
     """An input that a policy reads in addition to the cluster's nodes and pods."""
 
-    LEFTOVER_TABLES = auto()
-    """Leftover tables, which take a second to compute where the policy embeds none."""
-    SELECTORS = auto()
-    """The selectors of Services and controllers, whose pods it spreads."""
-    TELEMETRY = auto()
-    """Measured metrics of the nodes."""
-    PEERS = auto()
-    """On which nodes pods of the same owner run."""
-    SERVER = auto()
-    """A server that scores, see `apps.http_policy`."""
+    LEFTOVER_TABLES = auto()  # leftover tables, which take a second to compute where the policy embeds none
+    SELECTORS = auto()  # the selectors of Services and controllers, whose pods it spreads
+    TELEMETRY = auto()  # measured metrics of the nodes
+    PEERS = auto()  # on which nodes pods of the same owner run
+    SERVER = auto()  # a server that scores, see `apps.http_policy`
 
 
 class Policy:

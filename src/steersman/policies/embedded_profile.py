@@ -35,42 +35,27 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ProfileCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The model card's description of the profile in the file.
+    """The model card's description of the profile in the file."""
 
-    Attributes:
-        version: of these tensors.
-        workload: the workload that it was derived from.
-        typical_pods: number of kinds of pods.
-        models: the GPU models that it knows, in the order of its tensors.
-        resources: by typical pod, the resource name of the GPUs that it requests, "" for any; empty if all take any.
-    """
-
-    version: int
-    workload: str
-    typical_pods: int
-    models: tuple[str, ...] = ()
+    version: int  # of these tensors
+    workload: str  # the workload that it was derived from
+    typical_pods: int  # number of kinds of pods
+    models: tuple[str, ...] = ()  # the GPU models that it knows, in the order of its tensors
+    # By typical pod, the resource name of the GPUs that it requests, "" for any; empty if all take any
     resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedProfile:
-    """A profile, and its leftover tables.
+    """A profile, and its leftover tables."""
 
-    Attributes:
-        card: its description.
-        profile: by the models of the card.
-        leftovers: likewise, None for a view that does not read them.
-        digest: equal for equal contents.
-    """
-
-    card: ProfileCard
-    profile: ProfileArrays
-    leftovers: LeftoverArrays | None
-    digest: str
+    card: ProfileCard  # its description
+    profile: ProfileArrays  # by the models of the card
+    leftovers: LeftoverArrays | None  # likewise, None for a view that does not read them
+    digest: str  # equal for equal contents
 
     @cached_property
     def pods(self) -> tuple[TypicalPod, ...]:
-        """Return the typical pods."""
         return tuple(self._pod(t) for t in range(len(self.profile.cpu)))
 
     def _pod(self, t: int) -> TypicalPod:

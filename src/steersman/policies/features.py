@@ -20,39 +20,25 @@ POD_KINDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One input of a policy.
+    """One input of a policy."""
 
-    Attributes:
-        name: name, unique within its row.
-        unit: the quantity that 1.0 stands for.
-        low, high: range to which values are clipped.
-        meaning: description in one sentence.
-    """
-
-    name: str
-    unit: str
+    name: str  # name, unique within its row
+    unit: str  # the quantity that 1.0 stands for
+    # `low`, `high`: range to which values are clipped.
     low: float
     high: float
-    meaning: str
+    meaning: str  # description in one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Versioned set of features.
+    """Versioned set of features."""
 
-    Attributes:
-        name: name in policy files and options.
-        version: version, incremented when a feature changes its meaning or position.
-        node: features of a node for this pod.
-        pod: features of the pod; the first four are its kind, one-hot.
-        context: features of the cluster.
-    """
-
-    name: str
-    version: int
-    node: tuple[Feature, ...]
-    pod: tuple[Feature, ...]
-    context: tuple[Feature, ...]
+    name: str  # name in policy files and options
+    version: int  # version, incremented when a feature changes its meaning or position
+    node: tuple[Feature, ...]  # features of a node for this pod
+    pod: tuple[Feature, ...]  # features of the pod; the first four are its kind, one-hot
+    context: tuple[Feature, ...]  # features of the cluster
 
     def node_column(self, name: str) -> int:
         """Return the column of a node feature. Raises UsageError: there is no such feature."""

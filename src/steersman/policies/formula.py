@@ -27,11 +27,9 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD, NAMES
 
 FORMULA_SUFFIX = ".txt"
-HEADER = "# steersman formula 2"
-"""First line of a text; the number is the version of the format."""
+HEADER = "# steersman formula 2"  # first line of a text; the number is the version of the format
 KIND_NAMES = ("no GPU", "a share of a GPU", "one GPU", "several GPUs")
-MOST_TERMS = 64
-"""Terms of all kinds together."""
+MOST_TERMS = 64  # terms of all kinds together
 MOST_BYTES = 1 << 16
 MOST_WEIGHT = 1e12
 MEANINGS = {

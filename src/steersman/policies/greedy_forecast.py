@@ -21,10 +21,8 @@ from steersman.version import __version__
 
 NAME = "greedy-forecast"
 
-FORECASTS = {"filled_idle_change": 0.5, "gpu_filled_idle_change": 0.5}
-"""Weights of node features for all pods."""
-SHARE_FORECASTS = {"lost_planned_change": 0.5}
-"""Additional weights for pods that request a share of a device."""
+FORECASTS = {"filled_idle_change": 0.5, "gpu_filled_idle_change": 0.5}  # weights of node features for all pods
+SHARE_FORECASTS = {"lost_planned_change": 0.5}  # additional weights for pods that request a share of a device
 
 Array = npt.NDArray[np.float64]
 

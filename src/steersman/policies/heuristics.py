@@ -1,4 +1,4 @@
-"""Policies of published heuristics and kube-scheduler's resource scores, alone or in a weighted sum."""
+"""Policies of published heuristics and kube-scheduler's resource scores, alone or in a weighted sum; and of chance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
 from steersman.orders.order import AGE, Order
-from steersman.policies.base import Candidates, Policy, ScoringContext
+from steersman.policies.base import Candidates, EqualScorer, Policy, Scorer, ScoringContext
 from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.explanation_kernels import rule_scores
@@ -16,34 +16,23 @@ from steersman.policies.decision.selection import SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.node_scores import local_scores
 
-HEURISTIC_IDS = {name: number for number, name in enumerate(local_scores.NAMES)}
-"""Ids of the heuristics by name."""
-MAX_WEIGHT = 1 << 31
-"""Exclusive upper bound of a weight in a weighted sum."""
+HEURISTIC_IDS = {name: number for number, name in enumerate(local_scores.NAMES)}  # ids of the heuristics by name
+MAX_WEIGHT = 1 << 31  # exclusive upper bound of a weight in a weighted sum
 
 
 @dataclass(frozen=True, slots=True)
 class HeuristicPolicy(Policy):
-    """Weighted sum of heuristics, evaluated by the score table.
+    """Weighted sum of heuristics, evaluated by the score table."""
 
-    Attributes:
-        name: name in results.
-        kinds: ids of the heuristics (`policies.node_scores.local_scores`).
-        weights: weights of the heuristics.
-        fgd_devices: whether FGD chooses the GPU device of a share; otherwise the fullest device that fits.
-        prepared: see `Policy`.
-    """
-
-    name: str
-    kinds: tuple[int, ...]
-    weights: tuple[float, ...]
-    fgd_devices: bool = False
-    prepared: EmbeddedProfile | None = None
+    name: str  # name in results
+    kinds: tuple[int, ...]  # ids of the heuristics (`policies.node_scores.local_scores`)
+    weights: tuple[float, ...]  # weights of the heuristics
+    fgd_devices: bool = False  # whether FGD chooses the GPU device of a share; otherwise the fullest device that fits
+    prepared: EmbeddedProfile | None = None  # see `Policy`
     order: Order = AGE
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         devices = kernels.DEVICES_FGD if self.fgd_devices else kernels.DEVICES_BEST
         return SelectionRules(kernels.SELECT_BEST, devices, self.kinds, self.weights, follows_classes=False)
 
@@ -56,6 +45,21 @@ class HeuristicPolicy(Policy):
             Contribution(local_scores.NAMES[kind], float(a), float(b), weight * float(a - b))
             for kind, weight, a, b in zip(self.kinds, self.weights, *scores, strict=True)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomPolicy(Policy):
+    """Uniform choice among feasible nodes, and among fitting devices for a pod with a GPU share."""
+
+    name: str = "random"
+    order: Order = AGE
+
+    @property
+    def selection(self) -> SelectionRules:
+        return SelectionRules(kernels.SELECT_RANDOM, kernels.DEVICES_RANDOM, follows_classes=False)
+
+    def scorer(self, context: ScoringContext) -> Scorer:
+        return EqualScorer()
 
 
 def heuristic(name: str) -> HeuristicPolicy:

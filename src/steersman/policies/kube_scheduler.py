@@ -20,41 +20,30 @@ from steersman.policies.decision.selection import SelectionRules
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 
-KUBE_DEFAULT = "kube-default"
-"""Name of the policy of a kube-scheduler without a configuration."""
-STOCK_TUNED = "stock-tuned"
-"""Name of the policy of a kube-scheduler with the configuration that simulations find."""
+KUBE_DEFAULT = "kube-default"  # name of the policy of a kube-scheduler without a configuration
+STOCK_TUNED = "stock-tuned"  # name of the policy of a kube-scheduler with the configuration that simulations find
 
 
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerPolicy(Policy):
-    """kube-scheduler's scores, sampling and tie-breaks (`policies.node_scores.kube_kernels`).
+    """kube-scheduler's scores, sampling and tie-breaks (`policies.node_scores.kube_kernels`)."""
 
-    Attributes:
-        name: name in results.
-        profile: what decides.
-        scheduler_name: `spec.schedulerName` of the pods that it is for.
-        configuration: the KubeSchedulerConfiguration that it was read from, parsed; None: kube-scheduler's own.
-    """
-
-    name: str = KUBE_DEFAULT
-    profile: KubeProfile = DEFAULT_PROFILE
-    scheduler_name: str = DEFAULT_SCHEDULER
+    name: str = KUBE_DEFAULT  # name in results
+    profile: KubeProfile = DEFAULT_PROFILE  # what decides
+    scheduler_name: str = DEFAULT_SCHEDULER  # `spec.schedulerName` of the pods that it is for
+    # The KubeSchedulerConfiguration that it was read from, parsed; None: kube-scheduler's own
     configuration: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
     order: Order = AGE
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.SELECTORS})
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         return SelectionRules(kernels.SELECT_KUBE_SCHEDULER, kube=self.profile)
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """See `Policy`."""
         return KubeSchedulerScorer(self, context)
 
     def contributions(
@@ -76,7 +65,6 @@ class KubeSchedulerScorer(Scorer):
         self._kube = KubeDecisions(context.state, context.selectors, policy.profile, context.cluster.kube)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """See `Scorer`."""
         scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible, query.storage)
         return np.where(scores >= 0, scores.astype(np.float64), -np.inf)
 
@@ -86,14 +74,10 @@ class StockTunedPolicy(Policy):
     """kube-scheduler with the configuration that a search finds for a cluster and its pods.
 
     `Simulator.member` searches (`simulation.selection.stock_search`). Elsewhere there is nothing to decide by.
-
-    Attributes:
-        name: name in results.
-        today: the configuration that the found one is compared with.
     """
 
-    name: str = STOCK_TUNED
-    today: KubeSchedulerPolicy = KubeSchedulerPolicy()
+    name: str = STOCK_TUNED  # name in results
+    today: KubeSchedulerPolicy = KubeSchedulerPolicy()  # the configuration that the found one is compared with
     order: Order = AGE
 
     @property

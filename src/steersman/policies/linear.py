@@ -26,31 +26,23 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinearPolicy(Policy):
-    """Learned policy that is linear in node features (`policies.gpu_state.arrays`) and also chooses GPU devices.
+    """Learned policy that is linear in node features (`policies.gpu_state.arrays`) and also chooses GPU devices."""
 
-    Attributes:
-        name: name in results.
-        weights: [4, W] weights by pod kind, on the scale of FGD's score.
-        rules: [4, R] weights of the heuristics' scores by pod kind and id (`policies.node_scores.local_scores`),
-            or None.
-        network: weights [H, I] and biases [H] of two or more layers with ReLU between them, whose output is added to
-            the score. Inputs are the features of a node and of the pod in view `gpu`, the output is one number. Empty
-            if there is none.
-        prepared: see `Policy`.
-    """
-
-    name: str
-    weights: Floats
+    name: str  # name in results
+    weights: Floats  # [4, W] weights by pod kind, on the scale of FGD's score
+    # [4, R] weights of the heuristics' scores by pod kind and id (`policies.node_scores.local_scores`), or None
     rules: Floats | None = None
+    # Weights [H, I] and biases [H] of two or more layers with ReLU between them, whose output is added to the score.
+    # Inputs are the features of a node and of the pod in view `gpu`, the output is one number. Empty if there is
+    # none.
     network: tuple[Layer, ...] = ()
-    prepared: EmbeddedProfile | None = None
+    prepared: EmbeddedProfile | None = None  # see `Policy`
     order: Order = AGE
 
     is_learned: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.LEFTOVER_TABLES})
 
     @property
@@ -74,7 +66,6 @@ class LinearPolicy(Policy):
     def contributions(
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
-        """See `Policy`."""
         cluster, c = context.cluster, query.class_id
         # Learned devices are not random, so the generator is never read.
         rule, no_draws = kernels.DEVICES_LEARNED, np.zeros(1, dtype=np.uint64)

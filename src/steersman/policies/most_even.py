@@ -42,7 +42,6 @@ class MostEvenPolicy(Policy):
     order: Order = AGE
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """Return a scorer, see `Policy`."""
         return MostEvenScorer(context.state)
 
 

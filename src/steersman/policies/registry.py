@@ -20,22 +20,19 @@ from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.kube_configuration import configured_policy, is_configuration, split_minor
 from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
 from steersman.policies.formula import FORMULA_SUFFIX, is_formula, open_formula
-from steersman.policies.heuristics import HEURISTIC_IDS, heuristic, weighted_sum
+from steersman.policies.heuristics import HEURISTIC_IDS, RandomPolicy, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.kube_minors import rules_of
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
-from steersman.policies.random_policy import RandomPolicy
 from steersman.policies.schemes import SCHEMES, open_url
 from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
 
 PACKAGED_POLICY = portfolios.STEERSMAN
-PORTFOLIO_NAMES = (PACKAGED_POLICY, portfolios.RULES)
-"""Built-in policies of which short simulations choose a member."""
-FILE_NAMES = (*PORTFOLIO_NAMES, greedy_forecast.NAME)
-"""Built-in policies that can be prepared as a policy file."""
+PORTFOLIO_NAMES = (PACKAGED_POLICY, portfolios.RULES)  # built-in policies of which short simulations choose a member
+FILE_NAMES = (*PORTFOLIO_NAMES, greedy_forecast.NAME)  # built-in policies that can be prepared as a policy file
 
 
 def _open_file(spec: str) -> Policy:
@@ -71,7 +68,6 @@ def register(name: str, implementation: object) -> None:
     """Register a user's policy for this process, as an entry point registers it for every process.
 
     Args:
-        name: its name.
         implementation: a class or an object with the methods of `PolicyProtocol`.
 
     Raises:

@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PolicyScheme:
-    """A kind of policies that are named by a URL.
+    """A kind of policies that are named by a URL."""
 
-    Attributes:
-        name: scheme of the URLs, such as `http`.
-        open: returns the policy of a URL, which worker processes can unpickle; raises UsageError where there is none.
-    """
-
-    name: str
+    name: str  # scheme of the URLs, such as `http`
+    # Returns the policy of a URL, which worker processes can unpickle; raises UsageError where there is none
     open: Callable[[str], Policy]
 
 

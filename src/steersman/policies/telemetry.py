@@ -20,24 +20,17 @@ RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNE
 
 @dataclass(frozen=True, slots=True)
 class TelemetryPolicy(Policy):
-    """Decide by node metrics, or by requests where nothing is measured.
+    """Decide by node metrics, or by requests where nothing is measured."""
 
-    Attributes:
-        name: its name in results.
-        rule: number of the rule.
-    """
-
-    name: str
-    rule: int
+    name: str  # its name in results
+    rule: int  # number of the rule
     order: Order = AGE
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.TELEMETRY, Need.PEERS})
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """Return a scorer, see `Policy`."""
         return TelemetryScorer(self.rule, context.node_metrics)
 
     def contributions(
@@ -53,7 +46,6 @@ class TelemetryScorer(Scorer):
     """Score by a rule of `node_metrics.rules`.
 
     Args:
-        rule: number of the rule.
         node_metrics: metrics of the nodes.
     """
 
@@ -61,5 +53,4 @@ class TelemetryScorer(Scorer):
         self._rule, self._node_metrics = rule, node_metrics
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """Return the scores of all nodes, see `Scorer`."""
         return self._node_metrics.scores(self._rule, query, nodes.feasible)

@@ -34,19 +34,13 @@ class PolicyProtocol(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UserPolicy(Policy):
-    """User-defined policy in Python.
+    """User-defined policy in Python."""
 
-    Attributes:
-        name: name in results.
-        implementation: the user's object.
-    """
-
-    name: str
-    implementation: PolicyProtocol
+    name: str  # name in results
+    implementation: PolicyProtocol  # the user's object
     order: Order = AGE
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """See `Policy`."""
         return UserScorer(self.implementation, context)
 
 
@@ -71,7 +65,6 @@ class UserScorer(Scorer):
             policy.prepare(self._state, context.typical_pods, context.seed)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """See `Scorer`."""
         feasible = nodes.feasible
         with attribute_errors(self._label):
             scores = self._policy.scores(self._state, query.class_id, feasible.copy())

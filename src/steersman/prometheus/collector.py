@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import numpy as np
 import numpy.typing as npt
 import structlog
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -23,10 +23,10 @@ from steersman.cluster.model import Node
 from steersman.cluster.node_labels import HOSTNAME
 from steersman.prometheus.client import PrometheusClient, PrometheusError, Series
 from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration, NodeMapping
+from steersman.prometheus.families import counter_family
 from steersman.prometheus.store import MetricSample, MetricStore
 
-Addresses = Mapping[str, tuple[str, ...]]
-"""By name of a node what else it is called: its addresses and its host name."""
+Addresses = Mapping[str, tuple[str, ...]]  # by name of a node what else it is called: its addresses and its host name
 
 
 def addresses_of(nodes: Iterable[Node | None]) -> Addresses:
@@ -121,19 +121,16 @@ class TelemetryCollector:
 
     Args:
         nodes: returns the cluster's nodes by name, with what else they are called.
-
-    Attributes:
-        limits: decisions by what became of the pod's hard limit of latency; counted by whoever decides.
-        rounds: number of rounds by result: `complete`, `partial`, `failed`.
-        problem: why Prometheus cannot be queried, "" if it can.
     """
 
     def __init__(
         self, configuration: Configuration, nodes: Callable[[], Addresses], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.configuration, self.store = configuration, MetricStore(configuration)
+        # `rounds`: number of rounds by result: `complete`, `partial`, `failed`
+        # `limits`: decisions by what became of the pod's hard limit of latency; counted by whoever decides
         self.rounds, self.limits = Counter[str](), Counter[str]()
-        self.problem = ""
+        self.problem = ""  # why Prometheus cannot be queried, "" if it can
         self.clock, self._nodes = clock, nodes
         self._client = PrometheusClient(configuration.prometheus)
         self._failing: dict[str, str] = {}
@@ -288,11 +285,16 @@ class TelemetryMetrics(Collector):
                 nodes.add_metric((feature, state), count)
         yield age
         yield nodes
-        yield _counter("steersman_telemetry_rounds", "Rounds of questions to Prometheus.", "result", collector.rounds)
-        dropped = collector.store.dropped
-        yield _counter("steersman_telemetry_values_dropped", "Values that were not taken.", "reason", dropped)
-        yield _counter(
-            "steersman_latency_limits", "Decisions on pods with a hard limit of latency.", "outcome", collector.limits
+        yield counter_family(
+            "steersman_telemetry_rounds", "Rounds of questions to Prometheus.", "result", collector.rounds
+        )
+        dropped, limits = (
+            {words.replace(" ", "_"): count for words, count in each.items()}
+            for each in (collector.store.dropped, collector.limits)
+        )
+        yield counter_family("steersman_telemetry_values_dropped", "Values that were not taken.", "reason", dropped)
+        yield counter_family(
+            "steersman_latency_limits", "Decisions on pods with a hard limit of latency.", "outcome", limits
         )
 
     def _ages(self) -> dict[str, npt.NDArray[np.float64]]:
@@ -302,10 +304,3 @@ class TelemetryMetrics(Collector):
         raw, present = collector.store.last_values(nodes), np.ones(len(nodes), dtype=np.bool_)
         ages = collector.store.resolve(*raw, present, collector.clock()).age
         return {name: ages[:, i] for i, name in enumerate(FEATURES) if collector.configuration.features[name].query}
-
-
-def _counter(name: str, text: str, label: str, values: dict[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=(label,))
-    for value, amount in values.items():
-        family.add_metric((value.replace(" ", "_"),), amount)
-    return family

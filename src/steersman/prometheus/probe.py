@@ -16,33 +16,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from steersman.core.errors import UsageError
+from steersman.prometheus.families import counter_family, gauge_family
 
 MILLISECONDS = 1000.0
-LOST_AFTER = 3
-"""Intervals without a round trip after which a latency is unknown."""
+LOST_AFTER = 3  # intervals without a round trip after which a latency is unknown
 
 log = structlog.get_logger("probe")
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
-    """Endpoint of a group of users.
+    """Endpoint of a group of users."""
 
-    Attributes:
-        user: name of the group.
-        host, port: where to connect.
-        path: path of the HTTP request; "": only the connection is measured.
-    """
-
-    user: str
+    user: str  # name of the group
+    # `host`, `port`: where to connect.
     host: str
     port: int
-    path: str = ""
+    path: str = ""  # path of the HTTP request; "": only the connection is measured
 
 
 def parse_target(text: str) -> ProbeTarget:
@@ -83,7 +77,6 @@ class Probe(Collector):
 
     Args:
         interval: seconds between round trips to a target.
-        timeout: timeout of one, seconds.
     """
 
     def __init__(
@@ -111,18 +104,9 @@ class Probe(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        latency = GaugeMetricFamily(
-            "steersman_probe_latency_milliseconds", "Median round trip from this node to users.", labels=("user",)
-        )
-        for user, milliseconds in self.latencies.items():
-            latency.add_metric((user,), milliseconds)
-        failures = CounterMetricFamily(
-            "steersman_probe_failures", "Round trips that came to nothing.", labels=("user",)
-        )
-        for user, count in self.failures.items():
-            failures.add_metric((user,), count)
-        yield latency
-        yield failures
+        text = "Median round trip from this node to users."
+        yield gauge_family("steersman_probe_latency_milliseconds", text, "user", self.latencies)
+        yield counter_family("steersman_probe_failures", "Round trips that came to nothing.", "user", self.failures)
 
     async def _follow(self, to: ProbeTarget) -> None:
         reached = True

@@ -18,10 +18,8 @@ import numpy.typing as npt
 from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration
 
 USERS_KEPT = 64
-FUTURE_SECONDS = 60.0
-"""Samples further in the future are refused (milliseconds for seconds, say)."""
-ALL_USERS = 0
-"""The group of all users: the largest latency of a node."""
+FUTURE_SECONDS = 60.0  # samples further in the future are refused (milliseconds for seconds, say)
+ALL_USERS = 0  # the group of all users: the largest latency of a node
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,20 +45,13 @@ class NodeMetricsArrays:
     """Values to decide by, as arrays of M columns.
 
     Columns are `cluster.node_metrics.METRICS`, then latencies to groups of users.
-
-    Attributes:
-        values: [N, M], stale and missing values replaced; NaN where there is no replacement.
-        fresh: [N, M] bool, whether the value is measured and not stale.
-        age: [N, M] seconds, inf where there never was a value.
-        taken: [N, M] monotonic seconds of the sample, -inf where there never was one.
-        users: column of a group of users, relative to that of the latency; `ALL_USERS` is all users.
     """
 
-    values: Floats
-    fresh: npt.NDArray[np.bool_]
-    age: Floats
-    taken: Floats
-    users: dict[str, int]
+    values: Floats  # [N, M], stale and missing values replaced; NaN where there is no replacement
+    fresh: npt.NDArray[np.bool_]  # [N, M] bool, whether the value is measured and not stale
+    age: Floats  # [N, M] seconds, inf where there never was a value
+    taken: Floats  # [N, M] monotonic seconds of the sample, -inf where there never was one
+    users: dict[str, int]  # column of a group of users, relative to that of the latency; `ALL_USERS` is all users
 
 
 @dataclass(slots=True)
@@ -69,18 +60,14 @@ class MetricStore:
 
     Args:
         configuration: defines staleness and replacements.
-
-    Attributes:
-        dropped: number of refused values by reason: `not finite`, `in the future`, `unknown node`, `too many users`.
-        version: incremented with every change, so that users of `last_values` know when to read again.
     """
 
     configuration: Configuration
+    # Number of refused values by reason: `not finite`, `in the future`, `unknown node`, `too many users`
     dropped: Counter[str] = field(default_factory=Counter)
-    version: int = 0
+    version: int = 0  # incremented with every change, so that users of `last_values` know when to read again
     _values: dict[str, dict[str, RawSample]] = field(default_factory=lambda: {name: {} for name in FEATURES[:-1]})
-    _latency: dict[str, dict[str, RawSample]] = field(default_factory=dict)
-    """By users, then by node."""
+    _latency: dict[str, dict[str, RawSample]] = field(default_factory=dict)  # by users, then by node
 
     @property
     def users(self) -> dict[str, int]:
@@ -160,7 +147,6 @@ class MetricStore:
             values: [N, M] as from `last_values`.
             taken: [N, M] as from `last_values`.
             present: [N] whether a slot has a node.
-            now: monotonic seconds.
         """
         values, taken = self._with_all_users(values, taken, now)
         age = now - taken

@@ -18,45 +18,35 @@ from steersman.simulation.result import Protocol
 from steersman.workloads.generators.inflation import MAX_DRAWS, inflate
 from steersman.workloads.workload import Workload
 
-DEFAULT_DURATION = 3600.0
-"""Mean duration in seconds of generated arrivals if neither the data nor the user states durations."""
+DEFAULT_DURATION = 3600.0  # mean seconds of generated arrivals if neither data nor user states durations
 
 LARGEST_BURST = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The arrivals of a run.
+    """The arrivals of a run."""
 
-    Attributes:
-        pods: [A] index into `workload.pods`, in order of arrival.
-        time: [A] seconds (the index of the arrival if the protocol has no time).
-        duration: [A] seconds that a bound pod runs, inf: to the end.
-        nodes: [N] index into `workload.nodes` in order of rank: among equal scores the first one wins.
-        waits: whether a pod that fits nowhere waits for departures instead of being dropped.
-        standing: number of first arrivals that stay where the workload recorded them; no policy decides about them.
-        warm: number of arrivals after those that are the pods running when generated arrivals begin.
-        is_given: whether the workload gives order and times of the arrivals; else the seed draws them.
-        members: [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first.
-        least: [A] how many of them must start at once; the others may follow.
-        controller: [A] number of the controller, if it has a limited number of pods at a time, else -1.
-        room: [K] how many pods controllers may make beside those that stand.
-        queued: number of arrivals after the standing ones that wait at time 0, when the run begins; their times say
-            since when. Standing pods whose duration is finite began at their times, and leave.
-    """
-
-    pods: npt.NDArray[np.int64]
-    time: npt.NDArray[np.float64]
-    duration: npt.NDArray[np.float64]
+    pods: npt.NDArray[np.int64]  # [A] index into `workload.pods`, in order of arrival
+    time: npt.NDArray[np.float64]  # [A] seconds (the index of the arrival if the protocol has no time)
+    duration: npt.NDArray[np.float64]  # [A] seconds that a bound pod runs, inf: to the end
+    # [N] index into `workload.nodes` in order of rank: among equal scores the first one wins
     nodes: npt.NDArray[np.int64]
-    waits: bool
+    waits: bool  # whether a pod that fits nowhere waits for departures instead of being dropped
+    # Number of first arrivals that stay where the workload recorded them; no policy decides about them
     standing: int = 0
-    warm: int = 0
-    is_given: bool = False
+    warm: int = 0  # number of arrivals after those that are the pods running when generated arrivals begin
+    is_given: bool = False  # whether the workload gives order and times of the arrivals; else the seed draws them
+    # [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first
     members: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # [A] how many of them must start at once; the others may follow
     least: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # [A] number of the controller, if it has a limited number of pods at a time, else -1
     controller: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # [K] how many pods controllers may make beside those that stand
     room: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    # Number of arrivals after the standing ones that wait at time 0, when the run begins; their times say since when.
+    # Standing pods whose duration is finite began at their times, and leave.
     queued: int = 0
 
     def __post_init__(self) -> None:
@@ -179,14 +169,10 @@ def window(plan: Schedule, first: int, count: int) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What starts as one: single pods, and gangs.
+    """What starts as one: single pods, and gangs."""
 
-    Attributes:
-        pods: [A] index into `workload.pods`; pods of a gang follow each other.
-        members, least: [A] see `Schedule`.
-    """
-
-    pods: npt.NDArray[np.int64]
+    pods: npt.NDArray[np.int64]  # [A] index into `workload.pods`; pods of a gang follow each other
+    # `members`, `least`: [A] see `Schedule`
     members: npt.NDArray[np.int64]
     least: npt.NDArray[np.int64]
 
@@ -234,8 +220,6 @@ def with_controllers(plan: Schedule, workload: Workload, count: int) -> Schedule
     """Return a schedule in which controllers make no more pods than they may have at a time.
 
     Args:
-        plan: the schedule.
-        workload: its workload.
         count: number of first arrivals that are the pods of controllers; others are merely like them.
     """
     numbers: dict[tuple[str, str], int] = {}

@@ -12,16 +12,14 @@ from steersman.orders.queue import AGEING, NO_ONE, OVERTAKING, QueueArrays
 from steersman.orders.reservations import ReservationArrays, no_reservations
 from steersman.policies.decision.kernels import NONE, DecisionState
 
-BOUND, FAILED, WAITING, FINISHED = range(4)
-"""Outcomes of an event."""
+BOUND, FAILED, WAITING, FINISHED = range(4)  # outcomes of an event
 
 DONE, PAUSED, NEEDS_ACTION, NEEDS_REASON, NEEDS_ORDER = range(5)
 """What `advance` returns: no event is left, `until` is reached, a decision is needed (`Run.question`), or the reason of
 the last event, a pod that was not bound, while the cluster is as it was then (`EventRecord.reasons`), or the group that
 goes next (HEAD)."""
 
-UNDECIDED = -2
-"""Value of a decision that has not been made yet."""
+UNDECIDED = -2  # value of a decision that has not been made yet
 
 # Columns of `Run.cursor`: arrivals handled, events recorded, pods that will leave; of a pass over the queue: what it
 # does (see NO_PASS...) and its number; members of a gang tried so far, and how many of them fit nowhere; the group
@@ -47,102 +45,67 @@ GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)
 
 
 class Arrivals(NamedTuple):
-    """The pods that arrive, A of them, in order of time.
+    """The pods that arrive, A of them, in order of time."""
 
-    Attributes:
-        class_id: [A] pod class.
-        labels_id: [A] the pod's namespace and labels.
-        time: [A] seconds.
-        duration: [A] seconds from binding to departure, inf: stays.
-        priority: [A] waiting pods of higher priority are tried first.
-        members: [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first.
-            Once as many as `least` have started, the others are arrivals of their own.
-        least: [A] how many of the members must start at once.
-        together: [A] how many of its class must fit at once, at least, so that these can.
-        shape: [A] number of the class and of `together`: what fits nowhere for one fits nowhere for the others.
-        controller: [A] number of the controller, if it has a limited number of pods at a time, else NONE.
-        following: [A] the next arrival of the same controller, or NONE.
-    """
-
-    class_id: npt.NDArray[np.int64]
-    labels_id: npt.NDArray[np.int64]
-    time: npt.NDArray[np.float64]
-    duration: npt.NDArray[np.float64]
-    priority: npt.NDArray[np.int64]
+    class_id: npt.NDArray[np.int64]  # [A] pod class
+    labels_id: npt.NDArray[np.int64]  # [A] the pod's namespace and labels
+    time: npt.NDArray[np.float64]  # [A] seconds
+    duration: npt.NDArray[np.float64]  # [A] seconds from binding to departure, inf: stays
+    priority: npt.NDArray[np.int64]  # [A] waiting pods of higher priority are tried first
+    # [A] number of consecutive arrivals, from this one on, that start together; 0 for all but the first. Once as many
+    # as `least` have started, the others are arrivals of their own.
     members: npt.NDArray[np.int64]
-    least: npt.NDArray[np.int64]
-    together: npt.NDArray[np.int64]
+    least: npt.NDArray[np.int64]  # [A] how many of the members must start at once
+    together: npt.NDArray[np.int64]  # [A] how many of its class must fit at once, at least, so that these can
+    # [A] number of the class and of `together`: what fits nowhere for one fits nowhere for the others
     shape: npt.NDArray[np.int64]
+    # [A] number of the controller, if it has a limited number of pods at a time, else NONE
     controller: npt.NDArray[np.int64]
-    following: npt.NDArray[np.int64]
+    following: npt.NDArray[np.int64]  # [A] the next arrival of the same controller, or NONE
 
 
 class EventRecord(NamedTuple):
-    """The events of a run, E of them; totals are those after the event.
+    """The events of a run, E of them; totals are those after the event."""
 
-    Attributes:
-        time: [E] seconds.
-        numbers: [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound),
-            DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
-            NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of
-            GPU_TAKEN beyond what the nodes of the pods have, so that the idle milli are capacity - taken + exceeding).
-        sums: [E, 10] columns GPU_SHARE.. and CAUSE...
-        reasons: [E] numbers that the caller gives to reasons, or [0] if none are asked for.
-    """
-
-    time: npt.NDArray[np.float64]
+    time: npt.NDArray[np.float64]  # [E] seconds
+    # [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound), DEVICES
+    # (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits), NODES_IN_USE,
+    # GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of GPU_TAKEN beyond what the
+    # nodes of the pods have, so that the idle milli are capacity - taken + exceeding)
     numbers: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.float64]
-    reasons: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.float64]  # [E, 10] columns GPU_SHARE.. and CAUSE...
+    reasons: npt.NDArray[np.int64]  # [E] numbers that the caller gives to reasons, or [0] if none are asked for
 
 
 class Run(NamedTuple):
-    """The state of a run, so that it can stop and resume between events.
+    """The state of a run, so that it can stop and resume between events."""
 
-    Attributes:
-        cursor: [18] counters and totals, see ARRIVED...
-        question: [2] the arrival that needs a decision, and the answer (UNDECIDED: none yet).
-        sums: [10] see GPU_SHARE...
-        slot: [A] node of each arrival, -1 while it has none.
-        devices: [A] its devices.
-        heap: [A] running pods that will leave, a binary heap by (leaves, started, arrival).
-        leaves: [A] when a running pod leaves.
-        started: [A] when it was bound.
-        queue: the waiting pods.
-        reservation: of the head of the queue.
-        infeasible: [S] shapes that fit on no nodes of the empty cluster: they fail at once.
-        lifted: [S] shapes whose refusal another pod's start may lift: they have a required affinity or a hard spread;
-            [0] if no shape has one.
-        infeasible_in_pass: [S] the pass in which a shape was last found to fit nowhere.
-        infeasible_beside: [S] the pass in which it was last found to fit nowhere beside the reservation.
-        mask: [N] scratch: nodes where the current pod may run, if other pods or a reservation matter to it.
-        fitting: [N] scratch: the same beside nominated pods; [0] if there are none.
-        nominated: [M, 2] pods with a nominated node, columns POD and NODE.
-        room: [K, 2] by controller with a limited number of pods at a time, columns ROOM and DELAYED.
-        eligible: [N] whether a node is part of the totals and sums, see `cluster.constraints.node.eligible_nodes`.
-        rng: [1] uint64 state of the random numbers.
-    """
-
-    cursor: npt.NDArray[np.int64]
-    question: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.float64]
-    slot: npt.NDArray[np.int64]
-    devices: npt.NDArray[np.int64]
-    heap: npt.NDArray[np.int64]
-    leaves: npt.NDArray[np.float64]
-    started: npt.NDArray[np.float64]
-    queue: QueueArrays
-    reservation: ReservationArrays
-    infeasible: npt.NDArray[np.bool_]
+    cursor: npt.NDArray[np.int64]  # [18] counters and totals, see ARRIVED..
+    question: npt.NDArray[np.int64]  # [2] the arrival that needs a decision, and the answer (UNDECIDED: none yet)
+    sums: npt.NDArray[np.float64]  # [10] see GPU_SHARE..
+    slot: npt.NDArray[np.int64]  # [A] node of each arrival, -1 while it has none
+    devices: npt.NDArray[np.int64]  # [A] its devices
+    heap: npt.NDArray[np.int64]  # [A] running pods that will leave, a binary heap by (leaves, started, arrival)
+    leaves: npt.NDArray[np.float64]  # [A] when a running pod leaves
+    started: npt.NDArray[np.float64]  # [A] when it was bound
+    queue: QueueArrays  # the waiting pods
+    reservation: ReservationArrays  # of the head of the queue
+    infeasible: npt.NDArray[np.bool_]  # [S] shapes that fit on no nodes of the empty cluster: they fail at once
+    # [S] shapes whose refusal another pod's start may lift: they have a required affinity or a hard spread; [0] if no
+    # shape has one
     lifted: npt.NDArray[np.bool_]
-    infeasible_in_pass: npt.NDArray[np.int64]
+    infeasible_in_pass: npt.NDArray[np.int64]  # [S] the pass in which a shape was last found to fit nowhere
+    # [S] the pass in which it was last found to fit nowhere beside the reservation
     infeasible_beside: npt.NDArray[np.int64]
+    # [N] scratch: nodes where the current pod may run, if other pods or a reservation matter to it
     mask: npt.NDArray[np.bool_]
-    fitting: npt.NDArray[np.bool_]
-    nominated: npt.NDArray[np.int64]
+    fitting: npt.NDArray[np.bool_]  # [N] scratch: the same beside nominated pods; [0] if there are none
+    nominated: npt.NDArray[np.int64]  # [M, 2] pods with a nominated node, columns POD and NODE
+    # [K, 2] by controller with a limited number of pods at a time, columns ROOM and DELAYED
     room: npt.NDArray[np.int64]
+    # [N] whether a node is part of the totals and sums, see `cluster.constraints.node.eligible_nodes`
     eligible: npt.NDArray[np.bool_]
-    rng: npt.NDArray[np.uint64]
+    rng: npt.NDArray[np.uint64]  # [1] uint64 state of the random numbers
 
 
 def stand_as(run: Run, record: EventRecord, other: Run, known: EventRecord, count: int) -> None:
@@ -188,28 +151,16 @@ def new_record(events: int, *, reasons: bool) -> EventRecord:
 
 def new_run(
     cluster: DecisionState,
-    arrivals: Arrivals,
-    queue: QueueArrays,
-    infeasible: npt.NDArray[np.bool_],
-    lifted: npt.NDArray[np.bool_],
-    nominated: npt.NDArray[np.int64],
-    room: npt.NDArray[np.int64],
-    eligible: npt.NDArray[np.bool_],
-    seed: int,
+    arrivals: Arrivals,  # the pods
+    queue: QueueArrays,  # the empty queue
+    infeasible: npt.NDArray[np.bool_],  # [S] from `find_infeasible`
+    lifted: npt.NDArray[np.bool_],  # [S] see `Run`
+    nominated: npt.NDArray[np.int64],  # [M, 2] see `Run`
+    room: npt.NDArray[np.int64],  # [K, 2] see `Run`
+    eligible: npt.NDArray[np.bool_],  # [N] whether a node is part of the totals
+    seed: int,  # of the random numbers
 ) -> Run:
-    """Start a run on an empty cluster.
-
-    Args:
-        cluster: everything that decisions read.
-        arrivals: the pods.
-        queue: the empty queue.
-        infeasible: [S] from `find_infeasible`.
-        lifted: [S] see `Run`.
-        nominated: [M, 2] see `Run`.
-        room: [K, 2] see `Run`.
-        eligible: [N] whether a node is part of the totals.
-        seed: of the random numbers.
-    """
+    """Start a run on an empty cluster."""
     count = len(arrivals.class_id)
     sums = np.zeros(CAUSE + len(CAUSES))
     # An empty cluster has fragmented GPU already: idle GPU that some typical pod cannot use.

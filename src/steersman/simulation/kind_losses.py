@@ -23,7 +23,6 @@ def kind_losses(sums: Floats, baseline: Floats, protocol: Protocol) -> Floats:
     Args:
         sums: [2, 4] of `Execution.paid_by_kind`, added over draws.
         baseline: the same of the baseline.
-        protocol: of the runs.
     """
     (paid, count), (paid_before, count_before) = sums, baseline
     mean = np.divide(paid, count, out=np.zeros(len(KINDS)), where=count > 0)
@@ -43,16 +42,12 @@ class KindLosses:
 
     Args:
         percent: what any kind may lose, see `kind_losses`.
-        protocol: of the runs.
-
-    Attributes:
-        baseline: by seed of a draw what kinds paid under the baseline.
     """
 
     def __init__(self, percent: float, protocol: Protocol) -> None:
         self._percent, self._protocol = percent, protocol
         self._sums: dict[int, dict[int, Floats]] = defaultdict(dict)
-        self.baseline: dict[int, Floats] = {}
+        self.baseline: dict[int, Floats] = {}  # by seed of a draw what kinds paid under the baseline
 
     def add(self, candidate: int, seed: int, sums: Floats) -> None:
         """Note what kinds paid under a candidate in a draw that the baseline has played."""

@@ -220,9 +220,7 @@ def timed_metrics(
     coming, every = waits.after(standing + warm), waits.after(standing).bound
     with_warm_start = [
         Metric(
-            "waiting_time_mean_with_warm_start_seconds",
-            "seconds",
-            float(every.mean()) if len(every) else float("nan"),
+            "waiting_time_mean_with_warm_start_seconds", "seconds", float(every.mean()) if len(every) else float("nan")
         ),
         Metric("waiting_time_p95_with_warm_start_seconds", "seconds", percentile(every, 95)),
     ]

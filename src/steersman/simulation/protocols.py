@@ -60,7 +60,6 @@ def duration_warnings(workload: Workload, load: float | None, mean_duration: flo
     """Return what the protocol `timed` assumes of pods whose durations are not in the data, if it is not stated.
 
     Args:
-        workload: nodes and pods.
         load: of generated arrivals, None: the times of the trace.
         mean_duration: seconds, None: not given.
     """

@@ -29,19 +29,12 @@ MILLI = 1000.0
 
 @dataclass(frozen=True, eq=False)
 class QueueInputs:
-    """What a queue needs to know of the pods of a workload, P of them, computed on first use.
+    """What a queue needs to know of the pods of a workload, P of them, computed on first use."""
 
-    Attributes:
-        workload: the workload.
-        state: its cluster, with the classes and labels of all pods.
-        class_id: [P] class.
-        past: run times of what ended before the run; None: nothing has.
-    """
-
-    workload: Workload
-    state: ClusterState
-    class_id: Ints
-    past: LiveHistory | None = None
+    workload: Workload  # the workload
+    state: ClusterState  # its cluster, with the classes and labels of all pods
+    class_id: Ints  # [P] class
+    past: LiveHistory | None = None  # run times of what ended before the run; None: nothing has
 
     def new_history(self) -> RunTimeHistory:
         """Return the history with which a run begins."""
@@ -149,19 +142,14 @@ class Shapes:
     """What is alike for every node: single pods of a class, and gangs of so many pods of a class.
 
     Gangs of several classes, and those of which some pods may start later, are shapes of their own.
-
-    Attributes:
-        of_arrival: [A] the shape of an arrival.
-        together: [A] how many pods of an arrival's class must fit at once, at least, so that its gang can start.
-        needs: [F, 3] a shape, a class, and how many pods of that must fit at once, at least: every class of every
-            shape. The first ones are single pods of each class.
-        incomplete: [S] whether a gang has fewer pods than must start at once.
     """
 
-    of_arrival: Ints
-    together: Ints
+    of_arrival: Ints  # [A] the shape of an arrival
+    together: Ints  # [A] how many pods of an arrival's class must fit at once, at least, so that its gang can start
+    # [F, 3] a shape, a class, and how many pods of that must fit at once, at least: every class of every shape. The
+    # first ones are single pods of each class.
     needs: Ints
-    incomplete: npt.NDArray[np.bool_]
+    incomplete: npt.NDArray[np.bool_]  # [S] whether a gang has fewer pods than must start at once
 
 
 def shapes_of(class_id: Ints, members: Ints, least: Ints, classes: int) -> Shapes:
@@ -204,8 +192,6 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
 
     Args:
         known: of the workload.
-        plan: the arrivals.
-        order: who goes next.
         shape: [A] from `shapes_of`.
         labels_id: [A] the pods' labels.
         seed: seed of the errors of estimates.

@@ -30,31 +30,25 @@ class Metric:
 class Curve:
     """The course of a run, K points.
 
-    Attributes:
-        x: [K] the points: arrived GPU demand in percent of all GPUs for `inflation` (0, 1, ... 130) and `arrivals`,
-            seconds for `timed`.
-        gpu_allocation_percent, cpu_allocation_percent, memory_allocation_percent: [K] used share of the cluster.
-        gpu_fragmented_of_idle_percent: [K] fragmented share of the idle GPU.
-        fragmentation_by_cause_percent: [K, 6] fragmented GPU in percent of all GPUs, by `fragmentation.CAUSES`.
-        gpu_balance_percent: [K] standard deviation over nodes of the used share of their GPU.
-        cpu_balance_percent: [K] the same of CPU.
-        nodes_used: [K] nodes that run at least one pod.
-        pods_waiting: [K] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
-        rewards: [K] reward of the last decision, by the name of each requested objective.
-
     A value is NaN where no event falls on a point or where the cluster has none of the resource.
     """
 
+    # [K] the points: arrived GPU demand in percent of all GPUs for `inflation` (0, 1, ... 130) and `arrivals`,
+    # seconds for `timed`.
     x: npt.NDArray[np.float64]
+    # `gpu_allocation_percent`, `cpu_allocation_percent`, `memory_allocation_percent`: [K] used share of the cluster.
     gpu_allocation_percent: npt.NDArray[np.float64]
     cpu_allocation_percent: npt.NDArray[np.float64]
     memory_allocation_percent: npt.NDArray[np.float64]
-    gpu_fragmented_of_idle_percent: npt.NDArray[np.float64]
+    gpu_fragmented_of_idle_percent: npt.NDArray[np.float64]  # [K] fragmented share of the idle GPU
+    # [K, 6] fragmented GPU in percent of all GPUs, by `fragmentation.CAUSES`
     fragmentation_by_cause_percent: npt.NDArray[np.float64]
-    gpu_balance_percent: npt.NDArray[np.float64]
-    cpu_balance_percent: npt.NDArray[np.float64]
-    nodes_used: npt.NDArray[np.float64]
+    gpu_balance_percent: npt.NDArray[np.float64]  # [K] standard deviation over nodes of the used share of their GPU
+    cpu_balance_percent: npt.NDArray[np.float64]  # [K] the same of CPU
+    nodes_used: npt.NDArray[np.float64]  # [K] nodes that run at least one pod
+    # [K] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`)
     pods_waiting: npt.NDArray[np.float64]
+    # [K] reward of the last decision, by the name of each requested objective
     rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     @property
@@ -77,31 +71,23 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The cluster after each of E events, in percent unless stated otherwise.
+    """The cluster after each of E events, in percent unless stated otherwise."""
 
-    Attributes:
-        time: [E] seconds (the index of the arrival if the protocol has no time).
-        arrived_percent: [E] GPU demand arrived so far, in percent of all GPU; NaN without GPUs.
-        gpu, cpu, memory: [E] allocated share of the cluster, two decimals; NaN where it has none.
-        fragmentation: [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle.
-        causes: [E, 6] fragmented GPU in percent of all GPU, by `fragmentation.CAUSES`.
-        gpu_balance, cpu_balance: [E] standard deviation over nodes of the used share.
-        nodes_used: [E] nodes that run at least one pod.
-        waiting: [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`).
-        rewards: [E] reward of the last decision, by the name of each requested objective.
-    """
-
-    time: npt.NDArray[np.float64]
-    arrived_percent: npt.NDArray[np.float64]
+    time: npt.NDArray[np.float64]  # [E] seconds (the index of the arrival if the protocol has no time)
+    arrived_percent: npt.NDArray[np.float64]  # [E] GPU demand arrived so far, in percent of all GPU; NaN without GPUs
+    # `gpu`, `cpu`, `memory`: [E] allocated share of the cluster, two decimals; NaN where it has none.
     gpu: npt.NDArray[np.float64]
     cpu: npt.NDArray[np.float64]
     memory: npt.NDArray[np.float64]
+    # [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle
     fragmentation: npt.NDArray[np.float64]
-    causes: npt.NDArray[np.float64]
+    causes: npt.NDArray[np.float64]  # [E, 6] fragmented GPU in percent of all GPU, by `fragmentation.CAUSES`
+    # `gpu_balance`, `cpu_balance`: [E] standard deviation over nodes of the used share.
     gpu_balance: npt.NDArray[np.float64]
     cpu_balance: npt.NDArray[np.float64]
-    nodes_used: npt.NDArray[np.float64]
-    waiting: npt.NDArray[np.float64]
+    nodes_used: npt.NDArray[np.float64]  # [E] nodes that run at least one pod
+    waiting: npt.NDArray[np.float64]  # [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`)
+    # [E] reward of the last decision, by the name of each requested objective
     rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
 
 
@@ -122,42 +108,25 @@ class FinalNodes:
 
 @dataclass(frozen=True, slots=True)
 class LatencyEpisode:
-    """Decisions of an episode with telemetry, D of them on N nodes.
+    """Decisions of an episode with telemetry, D of them on N nodes."""
 
-    Attributes:
-        nodes: names of the nodes.
-        pods: [D, N] pods on each node before the decision.
-        node: [D] index of the chosen node.
-        latency: [D] milliseconds from there to the pod's users right after; NaN: it has none.
-        kept: [D] whether that is within the pod's soft limit, 0 or 1; NaN: it has no limits.
-    """
-
-    nodes: tuple[str, ...]
-    pods: npt.NDArray[np.int64]
-    node: npt.NDArray[np.int64]
-    latency: npt.NDArray[np.float64]
-    kept: npt.NDArray[np.float64]
+    nodes: tuple[str, ...]  # names of the nodes
+    pods: npt.NDArray[np.int64]  # [D, N] pods on each node before the decision
+    node: npt.NDArray[np.int64]  # [D] index of the chosen node
+    latency: npt.NDArray[np.float64]  # [D] milliseconds from there to the pod's users right after; NaN: it has none
+    kept: npt.NDArray[np.float64]  # [D] whether that is within the pod's soft limit, 0 or 1; NaN: it has no limits
 
 
 @dataclass(frozen=True, slots=True)
 class Placements:
-    """Every event of a run, in order; the columns of `placements.csv`.
+    """Every event of a run, in order; the columns of `placements.csv`."""
 
-    Attributes:
-        time: [E] seconds; the event's index where the protocol has no time.
-        pod: [E] pod names, as namespace/name if some pod is not in the namespace `default`.
-        node: [E] node names, "" where there is none.
-        devices: [E] GPU indices joined by "-", "" where there are none.
-        outcome: [E] "bound", "failed" (dropped), "waiting", "finished" (departed).
-        reason: [E] why a pod was not bound, in kube-scheduler's words, else "".
-    """
-
-    time: npt.NDArray[np.float64]
-    pod: list[str]
-    node: list[str]
-    devices: list[str]
-    outcome: list[str]
-    reason: list[str]
+    time: npt.NDArray[np.float64]  # [E] seconds; the event's index where the protocol has no time
+    pod: list[str]  # [E] pod names, as namespace/name if some pod is not in the namespace `default`
+    node: list[str]  # [E] node names, "" where there is none
+    devices: list[str]  # [E] GPU indices joined by "-", "" where there are none
+    outcome: list[str]  # [E] "bound", "failed" (dropped), "waiting", "finished" (departed)
+    reason: list[str]  # [E] why a pod was not bound, in kube-scheduler's words, else ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

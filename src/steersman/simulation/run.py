@@ -68,14 +68,7 @@ from steersman.simulation.queueing import QueueInputs, Shapes, queue_of, shapes_
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
-from steersman.simulation.selection.choice import (
-    FIRST_SEED,
-    MemberChoice,
-    Selection,
-    choice_of,
-    fallback_of,
-    select,
-)
+from steersman.simulation.selection.choice import FIRST_SEED, MemberChoice, Selection, choice_of, fallback_of, select
 from steersman.simulation.selection.fitting import fit_weights
 from steersman.simulation.selection.stock_search import SearchOptions, StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
@@ -83,20 +76,15 @@ from steersman.workloads.profile import ProfileArrays, TypicalPod, coarse, profi
 from steersman.workloads.topology import Places, places
 from steersman.workloads.workload import Workload
 
-AS_IT_IS = "as it is"
-"""Name of the recorded placement in results, where policies' names stand."""
-MOST_PREEMPTIONS = 10_000
-"""Refusals of a run about which it is asked whether kube-scheduler would preempt other pods."""
+AS_IT_IS = "as it is"  # name of the recorded placement in results, where policies' names stand
+MOST_PREEMPTIONS = 10_000  # refusals of a run about which it is asked whether kube-scheduler would preempt other pods
 VARIANCE_SEED, ARRIVALS_BETWEEN_LOOKS = 7, 40
-LEAST_LOOKS = 25
-"""Least number of decisions that are sampled of a run: a kind of pods never sampled has no units to move in."""
+LEAST_LOOKS = 25  # decisions sampled of a run at least: a kind of pods never sampled has no units to move in
 FIRST_STEP_EVENTS, MAX_STEP_EVENTS = 8, 20_000
 """Events between two calls of a progress callback (and two chances for Ctrl-C): the first step, and the most."""
-STEP_SECONDS = 0.25
-"""Target time of a step: compiled code handles no signal, and an event takes 3 µs or a second, by policy and pods."""
+STEP_SECONDS = 0.25  # target time of a step, in which no signal is handled; an event takes 3 µs to a second
 
-Progress = Callable[[int, int], None]
-"""Called with the numbers of arrivals handled and of all arrivals."""
+Progress = Callable[[int, int], None]  # called with the numbers of arrivals handled and of all arrivals
 
 
 class Simulator:
@@ -298,27 +286,19 @@ class Simulator:
     def select(
         self,
         policies: Sequence[Policy],
-        protocol: Protocol = "inflation",
+        protocol: Protocol = "inflation",  # of the draws
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
         *,
+        # Index of the policy that is chosen unless another is clearly better; None: the baseline of the limit, else
+        # `fgd`, else the first
         fallback: int | None = None,
-        limit: KindLimit | None = None,
+        limit: KindLimit | None = None,  # what any kind of pod may lose
     ) -> Selection:
         """Compare policies by paired simulations, see `selection.choice.select`; the cost is that of `compared_cost`.
 
         Where no pod requests GPUs, or no node has any, `inflation` is taken for `arrivals`.
-
-        Args:
-            policies: the candidates.
-            protocol: of the draws.
-            ratio: see `arrivals.schedule`.
-            load: see `arrivals.schedule`.
-            mean_duration: see `arrivals.schedule`.
-            fallback: index of the policy that is chosen unless another is clearly better; None: the baseline of the
-                limit, else `fgd`, else the first.
-            limit: what any kind of pod may lose.
         """
         simulator = self.emptied
         workload = simulator.workload
@@ -389,13 +369,7 @@ class Simulator:
         asked = as_policy(policy)
         chosen = self.member(asked, protocol=protocol, ratio=ratio, load=load, mean_duration=mean_duration)
         plan = schedule(
-            self.workload,
-            protocol,
-            seed=seed,
-            ratio=ratio,
-            load=load,
-            mean_duration=mean_duration,
-            shuffle=shuffle,
+            self.workload, protocol, seed=seed, ratio=ratio, load=load, mean_duration=mean_duration, shuffle=shuffle
         )
         # Results bear the portfolio's name, not the member's.
         decides = asked if chosen.policy is asked else decided_by(asked, chosen.policy)
@@ -425,28 +399,19 @@ class Simulator:
 
 
 class Execution:
-    """A run in progress.
-
-    Args:
-        simulator: of the workload.
-        plan: the arrivals.
-        policy: who decides.
-        seed: of random choices.
-        record: whether reasons are noted.
-        begun: a run of the same policy that has not advanced, with the same nodes and the same pods standing on them:
-            its state is copied, which is faster than to place the pods again.
-        names_preemption: whether pods are named for which kube-scheduler may preempt others.
-    """
+    """A run in progress."""
 
     def __init__(
         self,
-        simulator: Simulator,
-        plan: Schedule,
+        simulator: Simulator,  # of the workload
+        plan: Schedule,  # the arrivals
         policy: Policy,
-        seed: int,
-        record: bool,
+        seed: int,  # of random choices
+        record: bool,  # whether reasons are noted
+        # A run of the same policy that has not advanced, with the same nodes and the same pods standing on them: its
+        # state is copied, which is faster than to place the pods again
         begun: Execution | None = None,
-        names_preemption: bool = False,
+        names_preemption: bool = False,  # whether pods are named for which kube-scheduler may preempt others
     ) -> None:
         self.policy = default_member(policy)
         self.simulator = simulator = simulator.scheduled_by(self.policy)
@@ -564,7 +529,6 @@ class Execution:
         return RunObservations(view, self.cluster, self.run, self.record, self.plan, self.simulator.places)
 
     def finish(self, progress: Progress | None) -> None:
-        """Run to the end."""
         until, events, began = 0, FIRST_STEP_EVENTS, time.perf_counter()
         status = event_arrays.PAUSED
         while status != event_arrays.DONE:
@@ -639,7 +603,6 @@ class Execution:
         return sentence
 
     def running(self) -> RunningPodArrays:
-        """Return the pods that run now."""
         run, arrivals = self.run, self.arrivals
         stay = np.flatnonzero((run.slot != kernels.NONE) & np.isinf(arrivals.duration))
         which = np.concatenate([run.heap[: run.cursor[event_arrays.RUNNING]], stay])

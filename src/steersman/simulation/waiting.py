@@ -15,38 +15,25 @@ from steersman.simulation.result import Metric
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SLOWDOWN_SECONDS = 10.0
-"""Threshold of the bounded slowdown: a shorter run counts as this long."""
+SLOWDOWN_SECONDS = 10.0  # threshold of the bounded slowdown: a shorter run counts as this long
 PERCENTILES = (50, 95, 99)
-PARTS = 200
-"""Parts of a trace whose contributions are kept."""
-LEAST_ARRIVALS = 100
-"""With fewer arrivals a trace is not divided into parts."""
-LEAST_BUSY_PERIODS = 50
-"""With fewer periods in which pods wait, a trace is not divided into parts, of which too few would be independent."""
-WINSORIZED = 99.0
-"""Percentile of a kind's waits beyond which `winsorized` counts a wait as that percentile."""
+PARTS = 200  # parts of a trace whose contributions are kept
+LEAST_ARRIVALS = 100  # with fewer arrivals a trace is not divided into parts
+LEAST_BUSY_PERIODS = 50  # with fewer periods of waiting a trace is not divided: too few parts would be independent
+WINSORIZED = 99.0  # percentile of a kind's waits beyond which `winsorized` counts a wait as that percentile
 MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Waiting times by arrival, in the order of arrival, [A].
+    """Waiting times by arrival, in the order of arrival, [A]."""
 
-    Attributes:
-        seconds: from arrival to binding, 0 for a pod bound at once, NaN for one that was never bound.
-        duration: seconds that the pod runs once it is bound, inf: to the end.
-        demand: GPU milli of the pod.
-        devices: number of GPUs that it asks for, or asks for a share of.
-    """
-
-    seconds: Floats
-    duration: Floats
-    demand: Ints
-    devices: Ints
+    seconds: Floats  # from arrival to binding, 0 for a pod bound at once, NaN for one that was never bound
+    duration: Floats  # seconds that the pod runs once it is bound, inf: to the end
+    demand: Ints  # GPU milli of the pod
+    devices: Ints  # number of GPUs that it asks for, or asks for a share of
 
     def after(self, first: int) -> Waits:
-        """Return the waits without the first arrivals."""
         return Waits(self.seconds[first:], self.duration[first:], self.demand[first:], self.devices[first:])
 
     @property
@@ -97,7 +84,6 @@ def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints)
     """Return the waits of all arrivals of a record.
 
     Args:
-        record: the events.
         duration: [A] see `Waits`.
         demand: [A] see `Waits`.
         devices: [A] see `Waits`.

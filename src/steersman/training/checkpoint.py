@@ -23,11 +23,7 @@ STATE, IDENTITY = "state", "identity"
 
 
 def write_checkpoint(path: Path, state: Any, identity: dict[str, Any]) -> None:
-    """Write a state; `identity` identifies the run it belongs to.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Write a state; `identity` identifies the run it belongs to. Raises InputError: the file cannot be written."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     shape = _take_apart(state, arrays)
     content = save(arrays, metadata={STATE: json.dumps(shape), IDENTITY: json.dumps(identity, sort_keys=True)})

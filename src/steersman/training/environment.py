@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast
 
@@ -17,7 +17,6 @@ from steersman.orders.order import AGE
 from steersman.policies.features import TELEMETRY, View, view
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_metrics.rules import METRIC_RULES
-from steersman.training.workloads import check_disjoint, identity
 from steersman.workloads.workload import Workload
 
 WorkloadProtocol = Literal["inflation", "arrivals", "timed"]
@@ -33,6 +32,7 @@ DEFAULT_OBJECTIVES: dict[str, str] = {
 }
 """What each protocol rewards unless another objective is named."""
 
+VALIDATION_SEEDS = (5001, 5002, 5003)
 LATENCY_REFERENCE = "kube-default"
 FIGURES = (
     "allocation",
@@ -58,21 +58,15 @@ def check_rule(protocol: str, name: str) -> None:
 class EnvironmentSpec:
     """An environment and its options.
 
-    Attributes:
-        protocol: which environment.
-        options: its options; for `inflation`, `arrivals` and `timed` its workloads are the training workloads.
-        validation: workloads to validate on; empty: those of training.
-
     Raises:
         UsageError: there is no workload, or one is used for both.
     """
 
-    protocol: Protocol
-    options: Options
-    validation: tuple[Workload, ...] = ()
+    protocol: Protocol  # which environment
+    options: Options  # its options; for `inflation`, `arrivals` and `timed` its workloads are the training workloads
+    validation: tuple[Workload, ...] = ()  # workloads to validate on; empty: those of training
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if isinstance(self.options, WorkloadOptions) and not self.training:
             raise UsageError("training needs at least one workload")
         check_disjoint(self.training, self.validation)
@@ -87,7 +81,6 @@ class EnvironmentSpec:
 
     @property
     def objective(self) -> str:
-        """Return the rewarded objective."""
         return self.options.objective
 
     @property
@@ -97,7 +90,6 @@ class EnvironmentSpec:
 
     @property
     def order(self) -> str:
-        """Return the order of waiting pods."""
         return self.options.order if isinstance(self.options, WorkloadOptions) else AGE.name
 
     @property
@@ -160,7 +152,6 @@ class ValidationEnvs:
         """Return [S] by name: the `return`, and metrics at the end of each episode (`FIGURES`).
 
         Args:
-            name: one of `names`.
             policy: a rule's name, or a function that chooses actions.
         """
         options: dict[str, Any] = {"workload": name} if isinstance(self.core, WorkloadCore) else {}
@@ -169,3 +160,15 @@ class ValidationEnvs:
     def _figures(self) -> Arrays:
         infos = self.core.infos()
         return {figure: infos[figure] for figure in FIGURES if figure in infos}
+
+
+def identity(workload: Workload) -> str:
+    """Return what identifies a workload in a checkpoint."""
+    return f"{workload.name}: {len(workload.nodes)} nodes, {len(workload.pods)} pods"
+
+
+def check_disjoint(training: Sequence[Workload], validation: Sequence[Workload] = (), test: Iterable[str] = ()) -> None:
+    """Check that no training workload is used for validation or, by its name, the test. Raises UsageError: one is."""
+    both = {workload.name for workload in training} & ({workload.name for workload in validation} | set(test))
+    if both:
+        raise UsageError(f"{', '.join(sorted(both))}: used for training, so not fit for validation or test")

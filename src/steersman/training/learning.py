@@ -6,32 +6,33 @@ Importing this module needs no torch; training by gradients does.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from steersman.agents.networks.spec import sizes_of
 from steersman.agents.registry import EVOLUTION, algorithm_specs, find_algorithm
 from steersman.core.errors import UsageError
 from steersman.core.extensions import attribute_foreign_errors
 from steersman.core.stored_command import StoredCommand
+from steersman.envs.environment import RETURN, Chooser, Figures
 from steersman.orders.registry import find_order
-from steersman.policies.files.policy_file import Card, with_stored_order, write_policy
+from steersman.policies.files.policy_file import Card, WorkloadResult, with_stored_order, write_policy
 from steersman.policies.networks.registry import find_network
-from steersman.training.environment import EnvironmentSpec
+from steersman.training.environment import VALIDATION_SEEDS, EnvironmentSpec, check_disjoint
 from steersman.training.network import NetworkPlan, fingerprint
 from steersman.training.run import Learner, OnIteration, TrainingLimits, TrainingProgress, TrainingRun
-from steersman.training.validation import Validator
-from steersman.training.workloads import check_disjoint
 from steersman.version import __version__
 
 if TYPE_CHECKING:
     from steersman.agents.base import Agent
     from steersman.agents.evolution.episodes import EpisodeEvolution
 
-VALIDATION_SEEDS = (5001, 5002, 5003)
+LEAST_RETURN = 1e-9
 DEVICES = "cpu, cuda, cuda:0, mps or auto"
 
 
@@ -39,41 +40,25 @@ DEVICES = "cpu, cuda, cuda:0, mps or auto"
 class LearningPlan:
     """The plan of a training run in environments.
 
-    Attributes:
-        name: name of the policy.
-        algorithm: see `agents.registry.find_algorithm`.
-        scene: the environment.
-        config: options of the algorithm, of its configuration class.
-        network: the network to train.
-        seed: of the environments, exploration and the first weights.
-        environments: number of environments stepped together.
-        device: device of the network: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, the best available.
-        teacher: the rule that imitation learns from, and that DQN explores by; None: the reference.
-        recording: transitions to learn from instead, or to begin with.
-        reference: the rule that validation compares with; None: the one that suits the objective.
-        validation_seeds: of the validation episodes.
-        test: names of workloads kept for a test, for the model card.
-
     Raises:
         UsageError: an option is invalid or contradicts another.
     """
 
-    name: str
-    algorithm: str
-    scene: EnvironmentSpec
-    config: Any
-    network: NetworkPlan = field(default_factory=NetworkPlan)
-    seed: int = 1
-    environments: int = 8
-    device: str = "cpu"
-    teacher: str | None = None
-    recording: Path | None = None
-    reference: str | None = None
-    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
-    test: tuple[str, ...] = ()
+    name: str  # name of the policy
+    algorithm: str  # see `agents.registry.find_algorithm`
+    scene: EnvironmentSpec  # the environment
+    config: Any  # options of the algorithm, of its configuration class
+    network: NetworkPlan = field(default_factory=NetworkPlan)  # the network to train
+    seed: int = 1  # of the environments, exploration and the first weights
+    environments: int = 8  # number of environments stepped together
+    device: str = "cpu"  # device of the network: `cpu`, `cuda`, `cuda:1`, `mps`, or `auto`, the best available
+    teacher: str | None = None  # the rule that imitation learns from, and that DQN explores by; None: the reference
+    recording: Path | None = None  # transitions to learn from instead, or to begin with
+    reference: str | None = None  # the rule that validation compares with; None: the one that suits the objective
+    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS  # of the validation episodes
+    test: tuple[str, ...] = ()  # names of workloads kept for a test, for the model card
 
     def __post_init__(self) -> None:
-        """Check the values."""
         uses_teacher = find_algorithm(self.algorithm).uses_teacher
         if self.environments < 1:
             raise UsageError(f"--environments must be at least 1, not {self.environments}")
@@ -200,16 +185,11 @@ def _agent(plan: LearningPlan, device: str) -> Agent:
     """Return a gradient algorithm with its network, untrained."""
     from steersman.agents.base import teacher_of
     from steersman.agents.buffers.recording import Recording
-    from steersman.agents.networks.score_networks import build, load
 
     algorithm = find_algorithm(plan.algorithm)
     env = plan.scene.make(plan.environments)
     space = env.single_observation_space
-    spec = plan.network.spec(sizes_of(space))
-    network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
-    start = plan.network.weights(plan.scene.view, spec)
-    if start is not None:
-        load(network, start)
+    network = plan.network.build(plan.scene.view, sizes_of(space), plan.seed)
     more: dict[str, Any] = {}
     if algorithm.uses_teacher:
         if plan.recording is not None:
@@ -261,3 +241,48 @@ def _card(plan: LearningPlan, learner: Agent | EpisodeEvolution, validator: Vali
         made_by=f"steersman {__version__}",
     )
     return with_stored_order(card, find_order(scene.order))
+
+
+class Validator:
+    """Run validation episodes.
+
+    Args:
+        seeds: of the episodes on each workload.
+        reference: the rule to compare with; it runs each episode once.
+
+    Raises:
+        UsageError: the environment has no such rule, or an option of it is invalid.
+    """
+
+    def __init__(self, environment: EnvironmentSpec, seeds: Sequence[int], reference: str) -> None:
+        environment.check_rule(reference)
+        self.episodes, self.reference = environment.stage(seeds), reference
+        self._reference_figures: dict[str, Figures] = {}
+        self._policy_figures: dict[str, Figures] = {}
+
+    def validate(self, choose: Chooser) -> float:
+        """Return by how many percent the mean return exceeds the reference's: the mean over workloads."""
+        gains = []
+        for name in self.episodes.names:
+            if name not in self._reference_figures:
+                self._reference_figures[name] = self.episodes.play(name, self.reference)
+            self._policy_figures[name] = self.episodes.play(name, choose)
+            mean = float(self._policy_figures[name][RETURN].mean())
+            reference_mean = float(self._reference_figures[name][RETURN].mean())
+            # `abs`: the reference's return may be negative.
+            gains.append(100.0 * (mean - reference_mean) / max(abs(reference_mean), LEAST_RETURN))
+        return float(np.mean(gains))
+
+    def scores(self) -> tuple[WorkloadResult, ...]:
+        """Return the means of the last validation, for a model card: the return and the environment's metrics."""
+        scores = []
+        for name, figures in self._policy_figures.items():
+            baseline_figures = self._reference_figures[name]
+            for figure in (RETURN, *(each for each in figures if each != RETURN)):
+                means = float(figures[figure].mean()), float(baseline_figures[figure].mean())
+                if np.isfinite(means).all():  # an episode that was too short has no metrics
+                    mean, baseline = (round(value, 6) for value in means)
+                    scores.append(
+                        WorkloadResult(name, figure, mean, self.reference, baseline, len(self.episodes.seeds))
+                    )
+        return tuple(scores)

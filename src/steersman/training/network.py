@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -15,39 +15,31 @@ from steersman.policies.features import View
 from steersman.policies.files.policy_file import Card, read_policy
 from steersman.policies.networks.registry import find_network
 
+if TYPE_CHECKING:
+    from steersman.agents.networks.score_networks import ScoreNetwork
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkPlan:
-    """The network to train, see `steersman.agents.networks.score_networks`.
+    """The network to train, see `steersman.agents.networks.score_networks`."""
 
-    Attributes:
-        name: of a registered network.
-        hidden: widths of its layers; ignored by a network without any.
-        dropout: share of hidden activations that training zeroes.
-        normalisation: of its layers.
-        start: a policy file with its initial weights; None: random ones.
-    """
-
-    name: str = "mlp"
-    hidden: tuple[int, ...] = (64, 64)
-    dropout: float = 0.0
-    normalisation: str = "none"
-    start: Path | None = None
+    name: str = "mlp"  # of a registered network
+    hidden: tuple[int, ...] = (64, 64)  # widths of its layers; ignored by a network without any
+    dropout: float = 0.0  # share of hidden activations that training zeroes
+    normalisation: str = "none"  # of its layers
+    start: Path | None = None  # a policy file with its initial weights; None: random ones
 
     def __post_init__(self) -> None:
-        """Check the values."""
         find_network(self.name)
         if self.normalisation not in NORMALISATIONS:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Return the widths of its hidden layers."""
         return self.hidden if find_network(self.name).has_layers else ()
 
     @property
     def norm(self) -> str:
-        """Return the normalisation of these layers."""
         return self.normalisation if self.layers else "none"
 
     @property
@@ -70,6 +62,16 @@ class NetworkPlan:
         card, arrays = read_policy(self.start)
         check_start(self.start, card, view.name, spec.name, spec.hidden, spec.normalisation)
         return arrays
+
+    def build(self, view: View, sizes: FeatureCounts, seed: int) -> ScoreNetwork:
+        """Return the network with its initial weights; raises as `spec` and `weights` do."""
+        from steersman.agents.networks.score_networks import build, load
+
+        spec = self.spec(sizes)
+        network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, seed)
+        if (start := self.weights(view, spec)) is not None:
+            load(network, start)
+        return network
 
     def identity(self) -> dict[str, Any]:
         """Return the plan as JSON; a checkpoint belongs to it."""

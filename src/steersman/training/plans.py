@@ -19,7 +19,7 @@ from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency.environment import LatencyOptions
 from steersman.objectives.registry import split_limit
 from steersman.orders.order import AGE
-from steersman.training.environment import DEFAULT_OBJECTIVES, EnvironmentSpec, WorkloadProtocol
+from steersman.training.environment import DEFAULT_OBJECTIVES, VALIDATION_SEEDS, EnvironmentSpec, WorkloadProtocol
 from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress
@@ -29,64 +29,47 @@ from steersman.workloads.workload import Workload
 AnyPlan = EvolutionPlan | LearningPlan
 EnvironmentOptions = WorkloadOptions | DeploymentsOptions | LatencyOptions
 
-FIRST_VALIDATION_SEED = 5001
 EPISODES_PER_WORKLOAD, EPISODES_WITHOUT_WORKLOADS = 3, 10
 
 
 OF_LEARNING = ("environments", "device", "teacher", "recording")
-OF_NETWORKS = ("dropout", "normalisation")
-"""Options of learning in an environment alone: of `LearningPlan` and of `NetworkPlan`."""
+OF_NETWORKS = ("dropout", "normalisation")  # of `NetworkPlan`; those above are of `LearningPlan`
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """Options of training. `None`: the default of the algorithm, or of its environment.
 
-    Attributes:
-        protocol: of workloads, or of `WorkloadOptions`.
-        objective: the rewarded objective on workloads; None: the default of the protocol.
-        ratio: arriving GPU demand over capacity, of workloads (`inflation`).
-        load: demand over capacity, of workloads; None: the times of the trace (`timed`).
-        order: who goes next among pods that wait, of workloads (`timed`).
-        validation: workloads to choose the best policy by; empty: those of training with other arrivals.
-        test: names of workloads kept for a test, for the model card.
-        network: name of the network.
-        hidden: widths of its layers.
-        dropout, normalisation: see `NetworkPlan`.
-        start: a policy file with initial weights.
-        reference: the policy or rule that validation compares with; None: the one that suits the objective.
-        validation_episodes: episodes of a validation on each workload.
-        seed: of all random numbers.
-        settings: options of the algorithm's configuration class by name.
-        environments, device, teacher, recording: see `LearningPlan`.
-
     Raises:
         UsageError: an option is of another type.
     """
 
-    protocol: WorkloadProtocol = "inflation"
-    objective: str | None = None
-    ratio: float = 1.3
-    load: float | None = None
-    order: str = AGE.name
+    protocol: WorkloadProtocol = "inflation"  # of workloads, or of `WorkloadOptions`
+    objective: str | None = None  # the rewarded objective on workloads; None: the default of the protocol
+    ratio: float = 1.3  # arriving GPU demand over capacity, of workloads (`inflation`)
+    load: float | None = None  # demand over capacity, of workloads; None: the times of the trace (`timed`)
+    order: str = AGE.name  # who goes next among pods that wait, of workloads (`timed`)
+    # Workloads to choose the best policy by; empty: those of training with other arrivals
     validation: Sequence[Workload] = ()
-    test: Sequence[str] = ()
-    network: str | None = None
-    hidden: Sequence[int] | None = None
+    test: Sequence[str] = ()  # names of workloads kept for a test, for the model card
+    network: str | None = None  # name of the network
+    hidden: Sequence[int] | None = None  # widths of its layers
+    # `dropout`, `normalisation`: see `NetworkPlan`.
     dropout: float | None = None
     normalisation: str | None = None
-    start: str | Path | None = None
+    start: str | Path | None = None  # a policy file with initial weights
+    # The policy or rule that validation compares with; None: the one that suits the objective
     reference: str | None = None
-    validation_episodes: int | None = None
-    seed: int = 1
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    validation_episodes: int | None = None  # episodes of a validation on each workload
+    seed: int = 1  # of all random numbers
+    settings: Mapping[str, Any] = field(default_factory=dict)  # options of the algorithm's configuration class by name
+    # `environments`, `device`, `teacher`, `recording`: see `LearningPlan`.
     environments: int | None = None
     device: str | None = None
     teacher: str | None = None
     recording: str | Path | None = None
 
     def __post_init__(self) -> None:
-        """Check the types."""
         check_kinds(self)
         if self.hidden is not None and (isinstance(self.hidden, str) or not isinstance(self.hidden, Sequence)):
             raise UsageError(f"hidden {self.hidden!r}: expected layer widths, e.g. (64, 64)")
@@ -103,9 +86,7 @@ def make_plan(
 
     Args:
         source: workloads, or the options of an environment.
-        name: name of the policy.
         algorithm: see `agents.registry.find_algorithm`; only evolution can run whole simulations.
-        options: further options.
 
     Raises:
         UsageError: an option is invalid or contradicts another.
@@ -173,14 +154,13 @@ def _learning_plan(source: EnvironmentOptions, name: str, algorithm: str, option
 
 
 def algorithm_of(plan: AnyPlan) -> AlgorithmSpec:
-    """Return the algorithm of a plan."""
     if isinstance(plan, EvolutionPlan):
         return find_algorithm(EVOLUTION, ON_WORKLOADS)
     return find_algorithm(plan.algorithm)
 
 
 def _validation_seeds(count: int) -> tuple[int, ...]:
-    return tuple(range(FIRST_VALIDATION_SEED, FIRST_VALIDATION_SEED + count))
+    return tuple(range(VALIDATION_SEEDS[0], VALIDATION_SEEDS[0] + count))
 
 
 def _environment(
@@ -204,12 +184,8 @@ def train(
     """Train to the limits; the best policy by validation is `policy.safetensors` in `folder`.
 
     Args:
-        plan: the plan of the run.
-        folder: of the run.
-        limits: when it ends.
         jobs: number of processes of evolution on workloads; environments are stepped in one.
         resume: resume the run in `folder`.
-        on_iteration: progress.
         command: that begins the run; its folder stores it.
 
     Raises:

@@ -64,24 +64,15 @@ class RunEndedError(SteersmanError):
 
 @dataclass(frozen=True, slots=True)
 class TrainingLimits:
-    """When a run validates, saves and ends.
+    """When a run validates, saves and ends."""
 
-    Attributes:
-        iterations: at most.
-        minutes: at most, over all sessions; None: no limit.
-        validate_every: iterations between two validations.
-        patience: validations without a better one after which it ends early, 0: never.
-        checkpoint_seconds: time between two checkpoints; each validation is followed by one, too.
-    """
-
-    iterations: int = 100
-    minutes: float | None = None
-    validate_every: int = 10
-    patience: int = 0
-    checkpoint_seconds: float = 60.0
+    iterations: int = 100  # at most
+    minutes: float | None = None  # at most, over all sessions; None: no limit
+    validate_every: int = 10  # iterations between two validations
+    patience: int = 0  # validations without a better one after which it ends early, 0: never
+    checkpoint_seconds: float = 60.0  # time between two checkpoints; each validation is followed by one, too
 
     def __post_init__(self) -> None:
-        """Check the values."""
         for name in ("iterations", "validate_every"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{flag(name)} must be at least 1, not {getattr(self, name)}")
@@ -98,38 +89,21 @@ def check_minutes(minutes: float | None) -> None:
 
 @dataclass(slots=True)
 class TrainingProgress:
-    """Progress of a run.
+    """Progress of a run."""
 
-    Attributes:
-        iteration: iterations done.
-        seconds: time spent, over all sessions.
-        best: the best validation so far, and its iteration; -inf before the first one.
-        stale: validations since then.
-    """
-
-    iteration: int = 0
-    seconds: float = 0.0
-    best: float = -math.inf
+    iteration: int = 0  # iterations done
+    seconds: float = 0.0  # time spent, over all sessions
+    best: float = -math.inf  # the best validation so far, and its iteration; -inf before the first one
     best_iteration: int = 0
-    stale: int = 0
+    stale: int = 0  # validations since then
 
 
-OnIteration = Callable[[TrainingProgress, dict[str, float]], None]
-"""Called after each iteration with its metrics."""
-Save = Callable[[Path], None]
-"""Writes the current policy."""
+OnIteration = Callable[[TrainingProgress, dict[str, float]], None]  # called after each iteration with its metrics
+Save = Callable[[Path], None]  # writes the current policy
 
 
 class TrainingRun:
     """A run in a folder.
-
-    Args:
-        folder: created if it does not exist.
-        options: the plan as JSON; the same options are needed to resume it.
-        limits: when it ends, which a later command may change.
-        resume: resume from the existing checkpoint, instead of refusing to overwrite a run.
-        lock: lock on the folder; None: `train` takes it.
-        command: that begins the run; its folder stores it.
 
     Raises:
         SteersmanError: there is a run already and `resume` is False, or no checkpoint and it is True.
@@ -137,13 +111,13 @@ class TrainingRun:
 
     def __init__(
         self,
-        folder: Path,
-        options: dict[str, Any],
-        limits: TrainingLimits,
+        folder: Path,  # created if it does not exist
+        options: dict[str, Any],  # the plan as JSON; the same options are needed to resume it
+        limits: TrainingLimits,  # when it ends, which a later command may change
         *,
-        resume: bool = False,
-        lock: FolderLock | None = None,
-        command: StoredCommand | None = None,
+        resume: bool = False,  # resume from the existing checkpoint, instead of refusing to overwrite a run
+        lock: FolderLock | None = None,  # lock on the folder; None: `train` takes it
+        command: StoredCommand | None = None,  # that begins the run; its folder stores it
     ) -> None:
         self.folder, self.options, self.limits = folder, options, limits
         self.progress = TrainingProgress()
@@ -154,17 +128,12 @@ class TrainingRun:
     def train(
         self,
         learner: Learner,
+        # Returns the quality of the current policy, higher is better; None: the newest is kept
         validate: Callable[[], float] | None,
         save: Save,
         on_iteration: OnIteration | None = None,
     ) -> TrainingProgress:
         """Train to the limits.
-
-        Args:
-            learner: what learns.
-            validate: returns the quality of the current policy, higher is better; None: the newest is kept.
-            save: writes the current policy.
-            on_iteration: progress.
 
         Raises:
             SteersmanError: another process trains in the folder, the run diverged, a file cannot be written, or
@@ -174,11 +143,7 @@ class TrainingRun:
             return self._train(learner, validate, save, on_iteration)
 
     def _train(
-        self,
-        learner: Learner,
-        validate: Callable[[], float] | None,
-        save: Save,
-        on_iteration: OnIteration | None,
+        self, learner: Learner, validate: Callable[[], float] | None, save: Save, on_iteration: OnIteration | None
     ) -> TrainingProgress:
         self._check()  # again: another process may have trained here until we got the lock
         self._open()

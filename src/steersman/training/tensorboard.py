@@ -29,7 +29,6 @@ class Board:
     """Scalars and histograms of a run; without TensorBoard they are in `metrics.csv` alone.
 
     Args:
-        folder: of the run.
         start: iterations that are done; what an earlier session wrote beyond them is hidden.
     """
 
@@ -44,7 +43,6 @@ class Board:
                 self._writer = writer(str(folder), purge_step=start + 1 if start else None)
 
     def scalars(self, values: Mapping[str, float], iteration: int) -> None:
-        """Write numbers by name."""
         if self._writer is not None:
             with naming_in_errors(self._folder):
                 for name, value in values.items():
@@ -57,7 +55,6 @@ class Board:
                 self._writer.add_histogram(name, values, iteration)
 
     def __enter__(self) -> Self:
-        """Return the board."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

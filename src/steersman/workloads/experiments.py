@@ -27,25 +27,15 @@ from steersman.workloads.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentCluster(ABC):
-    """A cluster and what to do with its workload.
+    """A cluster and what to do with its workload."""
 
-    Attributes:
-        file: where it was read from, for errors.
-        shuffle_pods: whether pods arrive in random order (by `seed`) instead of in that of the workload.
-        ratio: GPU demand to tune the workload to, as a share of the cluster's GPUs; 0 leaves the workload as it is.
-        seed: seed of shuffling and tuning.
-        cpu_pods_typical: whether pods without GPUs are part of the profile.
-        popularity_percent: how much of the workload the typical pods must cover.
-        warnings: settings that have no effect here.
-    """
-
-    file: str
-    shuffle_pods: bool
-    ratio: float
-    seed: int
-    cpu_pods_typical: bool
-    popularity_percent: int
-    warnings: tuple[str, ...] = ()
+    file: str  # where it was read from, for errors
+    shuffle_pods: bool  # whether pods arrive in random order (by `seed`) instead of in that of the workload
+    ratio: float  # GPU demand to tune the workload to, as a share of the cluster's GPUs; 0 leaves the workload as it is
+    seed: int  # seed of shuffling and tuning
+    cpu_pods_typical: bool  # whether pods without GPUs are part of the profile
+    popularity_percent: int  # how much of the workload the typical pods must cover
+    warnings: tuple[str, ...] = ()  # settings that have no effect here
 
     @abstractmethod
     def load(self) -> Workload:
@@ -88,12 +78,9 @@ CORES_BELOW, GIB_BELOW = 100, 100
 """Requests below these are cores and GiB, others milli-CPU and MiB: AAML wrote quantities without their units."""
 NODE_CPU, NODE_MEMORY, NODE_PODS, SERVERS_PER_RACK = 64, "256Gi", 110, 4
 """Nodes of AAML's clusters, and racks as in the environment `Deployments-v0`."""
-FREE_FROM = 0.5
-"""Mean usage in the first row from which the columns are free shares; AAML's own recordings have these."""
-CLEARED_SHARE = 0.5
-"""The cluster was cleared where less than this share of the CPU that its pods request is in use."""
-CLEARED_PODS = 20
-"""Pods of which the recorded usage may lag behind, or be ahead of, the row that it is in."""
+FREE_FROM = 0.5  # mean usage in the first row from which the columns are free shares; AAML's own recordings have these
+CLEARED_SHARE = 0.5  # the cluster was cleared where less than this share of the CPU that its pods request is in use
+CLEARED_PODS = 20  # pods of which the recorded usage may lag behind, or be ahead of, the row that it is in
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,9 @@ YAML_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 CSV_SUFFIXES = (".csv", ".csv.gz")
 SWF_SUFFIXES = (".swf", ".swf.gz")
 STDIN = Path("/dev/stdin")
-HIERARCHY_SUFFIX = "-hier"
-"""Suffix of the stem of a file that `workload topology` wrote beside its original, and which replaces it."""
+HIERARCHY_SUFFIX = "-hier"  # of the stem of a file by `workload topology`, which replaces its original
 
-_piped: dict[tuple[Path, int, int], bytes] = {}
-"""What came through pipes."""
+_piped: dict[tuple[Path, int, int], bytes] = {}  # what came through pipes
 
 
 def stem(path: Path) -> str:

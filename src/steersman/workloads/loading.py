@@ -28,8 +28,7 @@ from steersman.workloads.recorded import with_running
 from steersman.workloads.warnings import annotation_warnings, gpu_warnings
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload, workload_name
 
-MAX_NAMED = 20
-"""Most invalid objects that warnings name."""
+MAX_NAMED = 20  # most invalid objects that warnings name
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from steersman.workloads.workload import Workload
 
 POPULARITY_PERCENT = 95
 EMPTY_CPU_MILLI = 100  # milli-CPU of a typical pod that requests none
-MOST_KINDS = 256
-"""The cost of planning, and of each of FGD's decisions, is proportional to the typical pods; openb has up to 113."""
+MOST_KINDS = 256  # the cost of planning, and of FGD's decisions, is proportional to them; openb has up to 113
 ROUNDINGS = ((1.05, 5), (1.1, 10), (1.25, 25), (1.6, 50), (2.5, 100))
 """How kinds are merged until there are few enough: ratio of CPU, and step of GPU milli."""
 
@@ -44,27 +43,17 @@ class TypicalPod:
 
 
 class ProfileArrays(NamedTuple):
-    """The profile for compiled kernels, T typical pods and M GPU types.
+    """The profile for compiled kernels, T typical pods and M GPU types."""
 
-    Attributes:
-        cpu: [T] milli-CPU.
-        gpu_count: [T] devices.
-        milli: [V] the distinct milli per device that typical pods request.
-        value: [T] index into `milli` of the pod's request (0 if it requests no GPU).
-        accepts: [T, M + 1] whether the pod may use devices of type m; the last column is `ANY_GPU`.
-        share: [T] share of the profile.
-    """
-
-    cpu: npt.NDArray[np.int64]
-    gpu_count: npt.NDArray[np.int64]
-    milli: npt.NDArray[np.int64]
-    value: npt.NDArray[np.int64]
-    accepts: npt.NDArray[np.bool_]
-    share: npt.NDArray[np.float64]
+    cpu: npt.NDArray[np.int64]  # [T] milli-CPU
+    gpu_count: npt.NDArray[np.int64]  # [T] devices
+    milli: npt.NDArray[np.int64]  # [V] the distinct milli per device that typical pods request
+    value: npt.NDArray[np.int64]  # [T] index into `milli` of the pod's request (0 if it requests no GPU)
+    accepts: npt.NDArray[np.bool_]  # [T, M + 1] whether the pod may use devices of type m; the last column is `ANY_GPU`
+    share: npt.NDArray[np.float64]  # [T] share of the profile
 
 
-Kind = tuple[int, int, int, str, str]
-"""(mCPU, GPU milli, devices, models, resource name of the GPUs)."""
+Kind = tuple[int, int, int, str, str]  # (mCPU, GPU milli, devices, models, resource name of the GPUs)
 
 
 def typical_pods(
@@ -158,10 +147,8 @@ def profile_arrays(profile: tuple[TypicalPod, ...], gpu_types: Sequence[GpuType]
     )
 
 
-Shape = tuple[int, int, int, str]
-"""milli-CPU, MiB of memory, GPUs and their model."""
-GpuRequest = tuple[int, int]
-"""Devices, and milli of each; (0, 0) for pods without a GPU."""
+Shape = tuple[int, int, int, str]  # milli-CPU, MiB of memory, GPUs and their model
+GpuRequest = tuple[int, int]  # devices, and milli of each; (0, 0) for pods without a GPU
 
 MEBIBYTE = 1 << 20
 

@@ -27,8 +27,7 @@ TIED = "no other node allows them"
 LEAVING = "being deleted"
 EXCEEDING = "their node offers less than runs there"
 NOMINATED = "{}: status.nominatedNodeName has no effect unless running pods stay (--from-now, --pinned): {}"
-REASONS = (*NODE_OWNERS.values(), TIED, LEAVING, EXCEEDING)
-"""Why running pods stay, in messages."""
+REASONS = (*NODE_OWNERS.values(), TIED, LEAVING, EXCEEDING)  # why running pods stay, in messages
 
 
 def belongs_to_node(pod: Pod) -> bool:

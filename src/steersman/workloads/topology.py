@@ -195,19 +195,13 @@ def _child(parent: Mapping[str, Any], key: str) -> MutableMapping[str, Any]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Places:
-    """Indices, -1 for none.
+    """Indices, -1 for none."""
 
-    Attributes:
-        owner: [P] of each pod's owner (a Deployment, a job), of which there are `owners`.
-        rack: [N] of each node's rack, of which there are `racks`.
-        server: [N] of each node's server; a server's label counts within its rack.
-    """
-
-    owner: npt.NDArray[np.int64]
+    owner: npt.NDArray[np.int64]  # [P] of each pod's owner (a Deployment, a job), of which there are `owners`
     owners: int
-    rack: npt.NDArray[np.int64]
+    rack: npt.NDArray[np.int64]  # [N] of each node's rack, of which there are `racks`
     racks: int
-    server: npt.NDArray[np.int64]
+    server: npt.NDArray[np.int64]  # [N] of each node's server; a server's label counts within its rack
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -24,17 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Times of a pod in seconds since 1970; None: it has not happened, or is not known.
+    """Times of a pod in seconds since 1970; None: it has not happened, or is not known."""
 
-    Attributes:
-        created: when it was submitted.
-        started: when its kubelet began with it.
-        deleted: when it will be gone, of a pod that is being deleted.
-    """
-
-    created: float | None
-    started: float | None
-    deleted: float | None = None
+    created: float | None  # when it was submitted
+    started: float | None  # when its kubelet began with it
+    deleted: float | None = None  # when it will be gone, of a pod that is being deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +46,25 @@ class EndedPod:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """Lives of the pods of a source.
+    """Lives of the pods of a source."""
 
-    Attributes:
-        present: by (namespace, name) those of pods that have not ended, with and without a node.
-        ended: the others, in order of their end.
-        untimed: number of pods that have ended and do not say when they ran.
-        latest: the latest time that an object of the source states as past, None: no time is stated.
-    """
-
+    # By (namespace, name) those of pods that have not ended, with and without a node
     present: Mapping[tuple[str, str], Life] = field(default_factory=dict)
-    ended: tuple[EndedPod, ...] = ()
-    untimed: int = 0
-    latest: float | None = None
+    ended: tuple[EndedPod, ...] = ()  # the others, in order of their end
+    untimed: int = 0  # number of pods that have ended and do not say when they ran
+    latest: float | None = None  # the latest time that an object of the source states as past, None: no time is stated
 
 
-FIRST_SEED = 42
-"""Seed of a run, and the first of several, unless another is given."""
+FIRST_SEED = 42  # seed of a run, and the first of several, unless another is given
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadSelectors:
-    """Selectors for kube-scheduler's default topology spread.
+    """Selectors for kube-scheduler's default topology spread."""
 
-    Attributes:
-        selectors: (namespace, labels selected) of Services, and of controllers that select by labels alone.
-        expressions: (namespace, all requirements) of the other controllers.
-    """
-
+    # (namespace, labels selected) of Services, and of controllers that select by labels alone
     selectors: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    # (namespace, all requirements) of the other controllers
     expressions: tuple[tuple[str, tuple[Requirement, ...]], ...] = ()
 
     def __bool__(self) -> bool:
@@ -121,20 +105,15 @@ class RunningPods(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Where a pod ran when its source was written.
+    """Where a pod ran when its source was written."""
 
-    Attributes:
-        node: name of the node.
-        devices: bit mask of the GPU devices that it held there.
-        stays: whether it is part of its node rather than of the demand: it runs there before anything arrives and is
-            never drawn (pods of DaemonSets, static pods, pods that no other node allows or that are being deleted).
-        exceeds: whether its node offers less than runs there: it runs there before anything arrives, whatever becomes
-            of other pods, since no scheduler would bind it there.
-    """
-
-    node: str
-    devices: int = 0
+    node: str  # name of the node
+    devices: int = 0  # bit mask of the GPU devices that it held there
+    # Whether it is part of its node rather than of the demand: it runs there before anything arrives and is never
+    # drawn (pods of DaemonSets, static pods, pods that no other node allows or that are being deleted)
     stays: bool = False
+    # Whether its node offers less than runs there: it runs there before anything arrives, whatever becomes of other
+    # pods, since no scheduler would bind it there
     exceeds: bool = False
 
 

@@ -9,9 +9,8 @@ import torch
 from gymnasium.vector import VectorEnv
 
 from steersman.agents.base import Agent, Teacher
-from steersman.agents.networks.categorical import draw, log_probabilities
 from steersman.agents.networks.score_networks import ScoreNetwork
-from steersman.agents.networks.tensors import Actions, as_tensors
+from steersman.agents.networks.tensors import Actions, as_tensors, draw, log_probabilities
 from steersman.agents.registry import AlgorithmSpec
 from steersman.agents.rollout_stats import Metrics
 from steersman.core.config.fields import AMOUNT, POSITIVE, FloatRange, Option, check_config

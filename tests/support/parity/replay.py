@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from tests.support.objects import node_from_object
 from tests.support.parity.objects import Object
 from tests.support.parity.scheduler import Attempt
 
 from steersman.cluster.constraints import reasons as explaining
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.fields import FieldUse, field_use
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import pytest
 
@@ -59,6 +59,16 @@ class UsualPace(Pace):
     """A protocol with a default."""
 
     protocol: Annotated[str | None, option("Protocol."), AssumedValue("inflation")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """A group that belongs to one of its options."""
+
+    RULES: ClassVar = (RequiresOption("fit"),)
+
+    fit: Annotated[bool, option("Fit.", "--fit")] = False
+    draws: Annotated[int | None, option("Draws.")] = None
 
 
 SEARCH = Search(["fgd"])
@@ -139,6 +149,14 @@ def test_what_an_option_belongs_to_is_checked(options: Any, problem: str) -> Non
 )
 def test_what_goes_together_is_taken(options: Any) -> None:
     check_options(options)
+
+
+def test_rules_of_a_group_are_checked_for_each_of_its_options() -> None:
+    check_options(Fitting())
+    check_options(Fitting(fit=True))
+    check_options(Fitting(fit=True, draws=2))
+    with pytest.raises(UsageError, match="--draws belongs to --fit; give that too, or leave it out"):
+        check_options(Fitting(draws=2))
 
 
 def test_owners_that_a_command_lacks_do_not_count() -> None:

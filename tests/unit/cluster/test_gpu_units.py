@@ -1,10 +1,10 @@
 """What counts as how much of a GPU, by the labels of nodes."""
 
 import pytest
+from tests.support.objects import node_from_object
 
 from steersman.cluster.gpu_units import gpu_milli, is_accelerator, is_unclear, mean_milli, requested_milli
 from steersman.cluster.model import Requests
-from steersman.cluster.objects.decoding import node_from_object
 
 GFD = "nvidia.com/gpu"
 

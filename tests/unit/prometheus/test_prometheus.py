@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from tests.support.objects import node_from_object
 from tests.support.servers.fake_api_server import KubeDouble
 from tests.support.servers.fake_prometheus import (
     CPU,
@@ -30,7 +31,6 @@ from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.scheduler.shadow import Shadow
 from steersman.cli.commands.schedule.shadow import _run as follow_shadow
 from steersman.cluster.model import Node
-from steersman.cluster.objects.decoding import node_from_object
 from steersman.cluster.objects.manifests import node_to_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import InputError

@@ -1,9 +1,9 @@
 """Why no pod of a workload gets a GPU device, in words that say what its nodes offer."""
 
 from tests.support.cluster_dump import node, pod
+from tests.support.objects import node_from_object
 from tests.unit.workloads.test_account import cluster
 
-from steersman.cluster.objects.decoding import node_from_object
 from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 

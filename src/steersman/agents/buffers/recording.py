@@ -57,26 +57,16 @@ def _opened(file: Path) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Transitions [B, ...] as an environment gives them, of all nodes.
+    """Transitions [B, ...] as an environment gives them, of all nodes."""
 
-    Attributes:
-        before: observations.
-        actions: int64 [B] node slots.
-        rewards: float32 [B].
-        terminated: bool [B].
-        truncated: bool [B].
-        after: next observations, before any reset; undefined where `terminated`.
-    """
-
-    before: Arrays
-    actions: Actions
-    rewards: npt.NDArray[np.float32]
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    after: Arrays
+    before: Arrays  # observations
+    actions: Actions  # int64 [B] node slots
+    rewards: npt.NDArray[np.float32]  # float32 [B]
+    terminated: npt.NDArray[np.bool_]  # bool [B]
+    truncated: npt.NDArray[np.bool_]  # bool [B]
+    after: Arrays  # next observations, before any reset; undefined where `terminated`
 
     def __len__(self) -> int:
-        """Return the number of transitions."""
         return len(self.actions)
 
     def check(self, file: Path, space: spaces.Space[Any], candidates: int) -> None:
@@ -147,19 +137,12 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFormat:
-    """A form of recordings beside archives of arrays.
+    """A form of recordings beside archives of arrays."""
 
-    Attributes:
-        name: of the form.
-        suffixes: of its files.
-        check: checks that a file is one, without making transitions of it; raises InputError.
-        load: reads a file; raises InputError.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    check: Callable[[Path], object]
-    load: Callable[[Path], Recording]
+    name: str  # of the form
+    suffixes: tuple[str, ...]  # of its files
+    check: Callable[[Path], object]  # checks that a file is one, without making transitions of it; raises InputError
+    load: Callable[[Path], Recording]  # reads a file; raises InputError
 
 
 RECORDING_FORMATS: Registry[RecordingFormat] = Registry("format of recordings", "steersman.recordings", RecordingFormat)

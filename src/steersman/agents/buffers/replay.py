@@ -24,7 +24,6 @@ class ReplayBuffer:
         self._arrays: Arrays = {}
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return min(self.count, self.size)
 
     def add(self, entries: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -11,27 +11,18 @@ import numpy.typing as npt
 from steersman.agents.base import Step
 from steersman.agents.networks.tensors import Actions, Arrays, take
 
-Values = Callable[[Arrays], npt.NDArray[np.float32]]
-"""A critic: observations [B, ...] to values [B]."""
+Values = Callable[[Arrays], npt.NDArray[np.float32]]  # a critic: observations [B, ...] to values [B]
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """T decisions in each of E environments, flattened to B = T E in that order.
+    """T decisions in each of E environments, flattened to B = T E in that order."""
 
-    Attributes:
-        observation: [B, ...].
-        rows: int64 [B] the rows that were chosen.
-        values: float32 [B] the critic's values.
-        advantages: float32 [B].
-        targets: float32 [B] targets of the critic.
-    """
-
-    observation: Arrays
-    rows: Actions
-    values: npt.NDArray[np.float32]
-    advantages: npt.NDArray[np.float32]
-    targets: npt.NDArray[np.float32]
+    observation: Arrays  # [B, ...]
+    rows: Actions  # int64 [B] the rows that were chosen
+    values: npt.NDArray[np.float32]  # float32 [B] the critic's values
+    advantages: npt.NDArray[np.float32]  # float32 [B]
+    targets: npt.NDArray[np.float32]  # float32 [B] targets of the critic
 
 
 def rollout(steps: Sequence[Step], critic: Values, gamma: float, gae_lambda: float) -> Rollout:
@@ -56,13 +47,13 @@ def rollout(steps: Sequence[Step], critic: Values, gamma: float, gae_lambda: flo
 
 
 def generalised_advantages(
-    rewards: npt.NDArray[np.float32],
-    values: npt.NDArray[np.float32],
-    following: npt.NDArray[np.float32],
-    terminated: npt.NDArray[np.bool_],
-    truncated: npt.NDArray[np.bool_],
-    gamma: float,
-    gae_lambda: float,
+    rewards: npt.NDArray[np.float32],  # r_t
+    values: npt.NDArray[np.float32],  # V(s_t)
+    following: npt.NDArray[np.float32],  # V(s_t+1), of the observation before any reset
+    terminated: npt.NDArray[np.bool_],  # where the episode has ended
+    truncated: npt.NDArray[np.bool_],  # where it was cut off
+    gamma: float,  # from 0 to 1
+    gae_lambda: float,  # lambda, from 0 (one step, little variance) to 1 (to the end, no bias)
 ) -> npt.NDArray[np.float32]:
     """Return generalised advantage estimates (Schulman et al., ICLR 2016), all arrays [T, E].
 
@@ -70,15 +61,6 @@ def generalised_advantages(
 
     After a terminated episode nothing follows, so V(s_t+1) counts as zero. After a truncated one V(s_t+1) counts, but
     the sum ends, for the next row belongs to another episode.
-
-    Args:
-        rewards: r_t.
-        values: V(s_t).
-        following: V(s_t+1), of the observation before any reset.
-        terminated: where the episode has ended.
-        truncated: where it was cut off.
-        gamma: from 0 to 1.
-        gae_lambda: lambda, from 0 (one step, little variance) to 1 (to the end, no bias).
     """
     # TD residual d_t.
     delta = rewards + gamma * np.where(terminated, 0.0, following) - values

@@ -33,32 +33,19 @@ MakeEnv = Callable[[int], VectorEnv[Any, Any, Any]]
 """Map a number of copies to a vector environment, which is seeded by a list with a seed for each copy."""
 
 SEEDS = 1 << 31
-NORMALIZATION_STEPS = 200
-"""Decisions of each copy from which features are standardised."""
+NORMALIZATION_STEPS = 200  # decisions of each copy from which features are standardised
 MIN_STD = 1e-3
 
 
 class Scale(NamedTuple):
-    """Standardisation of features, [4, F] for each kind of pod (`linear`) or [1, F].
+    """Standardisation of features, [4, F] for each kind of pod (`linear`) or [1, F]."""
 
-    Attributes:
-        mean: [4 or 1, F].
-        unit: [4 or 1, F] one over the deviation, 0 where the feature is left out.
-    """
-
-    mean: Array
-    unit: Array
+    mean: Array  # [4 or 1, F]
+    unit: Array  # [4 or 1, F] one over the deviation, 0 where the feature is left out
 
 
 class EpisodeEvolution:
     """Evolution strategy on episodes.
-
-    Args:
-        make_env: makes the environments; they reset in the same step.
-        spec: the network: `linear`, `mlp` or `deepsets`, without normalisation and dropout.
-        config: options.
-        seed: of candidates and episodes.
-        start: initial weights, see `agents.networks.score_networks.export`; None: see `population.first_weights`.
 
     Raises:
         UsageError: this search cannot train the network or use the environment.
@@ -69,10 +56,11 @@ class EpisodeEvolution:
 
     def __init__(
         self,
-        make_env: MakeEnv,
-        spec: NetworkConfig,
+        make_env: MakeEnv,  # makes the environments; they reset in the same step
+        spec: NetworkConfig,  # the network: `linear`, `mlp` or `deepsets`, without normalisation and dropout
         config: EpisodeEvolutionConfig,
-        seed: int,
+        seed: int,  # of candidates and episodes
+        # Initial weights, see `agents.networks.score_networks.export`; None: see `population.first_weights`
         start: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         self.shapes, self.spec, self.config = shapes_of(spec), spec, config
@@ -154,11 +142,9 @@ class EpisodeEvolution:
         return returns
 
     def close(self) -> None:
-        """Close the environments."""
         self.env.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that later generations depend on."""
         return {
             "algorithm": self.algorithm,
             "strategy": self.strategy.state_dict(),

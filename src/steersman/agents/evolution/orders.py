@@ -32,16 +32,12 @@ from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
 
-UNIT_STD = 0.5
-"""Standard deviation of the first weights of hidden units, whose outputs start at 0."""
-KEPT_SCENES = 200
-"""Arrivals that are kept until they are played again."""
-MEMORY = 0.8
-"""How much of the mean over generations is kept at each."""
+UNIT_STD = 0.5  # standard deviation of the first weights of hidden units, whose outputs start at 0
+KEPT_SCENES = 200  # arrivals that are kept until they are played again
+MEMORY = 0.8  # how much of the mean over generations is kept at each
 
 
-SEEDS = 1 << 31
-"""Seeds of scenes are below this."""
+SEEDS = 1 << 31  # seeds of scenes are below this
 
 
 class Draw(Protocol):
@@ -51,64 +47,42 @@ class Draw(Protocol):
         """Return the arrivals of a seed."""
 
 
-Scene = tuple[int, int, int]
-"""A workload, a seed, and a number that says where estimates come from."""
-Played = tuple[Scene, Array | None]
-"""A scene and weights; None: the reference."""
+Scene = tuple[int, int, int]  # a workload, a seed, and a number that says where estimates come from
+Played = tuple[Scene, Array | None]  # a scene and weights; None: the reference
 
 
 @dataclass(frozen=True, slots=True)
 class OrderTask:
-    """What an order is trained on and for.
+    """What an order is trained on and for."""
 
-    Attributes:
-        workloads: played in turn.
-        draw: draws arrivals from one of them.
-        cost: of the waits of a run, above 0; the lower the better.
-        policy: places the pods.
-        reference: the order that candidates are compared with, which also tells who may overtake, and where estimates
-            come from unless `sources` says.
-        sources: where estimates come from, drawn with equal probability; (): as in `reference`.
-    """
-
-    workloads: tuple[Workload, ...]
-    draw: Draw
-    cost: Callable[[Waits], float]
-    policy: Policy
+    workloads: tuple[Workload, ...]  # played in turn
+    draw: Draw  # draws arrivals from one of them
+    cost: Callable[[Waits], float]  # of the waits of a run, above 0; the lower the better
+    policy: Policy  # places the pods
+    # The order that candidates are compared with, which also tells who may overtake, and where estimates come from
+    # unless `sources` says
     reference: Order
-    sources: tuple[RunTimes, ...] = ()
+    sources: tuple[RunTimes, ...] = ()  # where estimates come from, drawn with equal probability; (): as in `reference`
 
 
 @dataclass(frozen=True, slots=True)
 class OrderSearchConfig:
-    """Options of the search.
+    """Options of the search."""
 
-    Attributes:
-        hidden: units on top of the linear score.
-        population: candidates of a generation.
-        episodes: scenes of a generation.
-        step: first standard deviation of candidates.
-        generations: number of generations.
-        validate_every: generations between two validations.
-        validation: scenes of a validation.
-        pooled: weight, 0 to 1, of the gain of the sums over a workload's scenes; the rest is that of single scenes.
-        spread: whether the seeds of a generation are equally far apart, which covers a trace evenly if the draw takes
-            a seed for a place in it.
-        delay: whether the delay is an input, which live schedulers do not know.
-        seed: seed of the search.
-    """
-
-    hidden: int = 0
-    population: int = 16
-    episodes: int = 12
-    step: float = 0.3
-    generations: int = 200
-    validate_every: int = 10
-    validation: int = 24
+    hidden: int = 0  # units on top of the linear score
+    population: int = 16  # candidates of a generation
+    episodes: int = 12  # scenes of a generation
+    step: float = 0.3  # first standard deviation of candidates
+    generations: int = 200  # number of generations
+    validate_every: int = 10  # generations between two validations
+    validation: int = 24  # scenes of a validation
+    # Weight, 0 to 1, of the gain of the sums over a workload's scenes; the rest is that of single scenes
     pooled: float = 0.0
+    # Whether the seeds of a generation are equally far apart, which covers a trace evenly if the draw takes a seed
+    # for a place in it
     spread: bool = False
-    delay: bool = True
-    seed: int = 1
+    delay: bool = True  # whether the delay is an input, which live schedulers do not know
+    seed: int = 1  # seed of the search
 
 
 def first_weights(linear: int, units: int, unit_size: int, rng: np.random.Generator) -> Array:
@@ -167,15 +141,8 @@ class WeightSearch(ABC):
 
     Args:
         workloads: number of workloads, which are played in turn.
-        config: options.
         first: [W] first weights.
         searched: [W] which of them are searched for; None: all.
-
-    Attributes:
-        best: weights that were best in validation.
-        best_gain: their gain there.
-        average: mean weights over the last generations.
-        runs: runs that were played, those of the reference and of validations included.
     """
 
     def __init__(
@@ -184,7 +151,11 @@ class WeightSearch(ABC):
         self.workloads, self.config, self._first = workloads, config, first
         self._searched = np.ones(len(first), dtype=np.bool_) if searched is None else searched
         self.strategy = CMA(first[self._searched], config.step, seed=config.seed, population_size=config.population)
+        # `best`: weights that were best in validation
+        # `best_gain`: their gain there
+        # `average`: mean weights over the last generations
         self.best, self.best_gain, self.average = first.copy(), -math.inf, first.copy()
+        # `runs`: runs that were played, those of the reference and of validations included
         self.runs, self._scenes_drawn = 0, 0
         seeds = np.random.default_rng((config.seed, 2))
         self._scenes = self._draw_scenes(seeds, config.validation)
@@ -216,7 +187,6 @@ class WeightSearch(ABC):
         return weights
 
     def generation(self) -> dict[str, float]:
-        """Play one generation and return its figures."""
         candidates = [self.strategy.ask() for _ in range(self.config.population)]
         scenes = self._draw_scenes(self.rng, self.config.episodes)
         costs = self._counted(scenes, [None, *(self._weights(each) for each in candidates)])
@@ -246,7 +216,6 @@ class WeightSearch(ABC):
         return gain
 
     def run(self, on_generation: Callable[[int, dict[str, float]], None] | None = None) -> None:
-        """Search to the end."""
         for k in range(self.config.generations):
             figures = self.generation()
             if on_generation is not None:
@@ -257,9 +226,6 @@ class OrderSearch(WeightSearch):
     """Search for the weights of an order.
 
     Args:
-        task: what is trained on.
-        config: options.
-        jobs: number of workers.
         start: first weights; None: shortest first.
     """
 
@@ -294,7 +260,6 @@ class OrderSearch(WeightSearch):
             self._workers = make_workers(self.jobs, partial(_open_player, self.task))
 
     def close(self) -> None:
-        """Stop the workers."""
         if self._workers is not None:
             self._workers.close()
 

@@ -19,8 +19,7 @@ from steersman.policies.features import POD_KINDS
 from steersman.policies.networks.layers import MASKED, Shapes, dense_shapes, head_shapes
 
 Array = npt.NDArray[np.float32]
-Weights = dict[str, Array]
-"""By the names of `agents.networks.score_networks.export`; of C networks, [C, ...]."""
+Weights = dict[str, Array]  # by the names of `agents.networks.score_networks.export`; of C networks, [C, ...]
 Observation = Mapping[str, npt.NDArray[Any]]
 
 INPUTS = {"linear": "head", "mlp": "layers.0", "deepsets": "phi.0"}

@@ -36,7 +36,6 @@ class Residual:
 
     @property
     def size(self) -> int:
-        """Return the number of parameters."""
         return sum((inputs + 1) * outputs for inputs, outputs in self.shapes)
 
     def start(self, seed: int) -> Array:

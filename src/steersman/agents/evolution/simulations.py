@@ -53,18 +53,14 @@ from steersman.simulation.selection.fitting import LEAST_SPREAD, RULE_UNIT
 from steersman.workloads.workload import Workload
 
 Array = npt.NDArray[np.float64]
-Candidates = tuple[int, int, list[LinearPolicy]]
-"""A workload, the seed of an episode, and the policies that run on it."""
+Candidates = tuple[int, int, list[LinearPolicy]]  # a workload, the seed of an episode, and the policies that run on it
 
 SHARE = 1  # the kind of pods that ask for a part of one device
 PLANS_KEPT = 16
 POINTS = 100.0
-EXCESS_WEIGHT = 10.0
-"""Percent of gain that a percent beyond the limit of a kind's loss costs."""
-LEAST_COST = 5.0
-"""Percent of unallocated GPU; smaller costs count as this, so that tiny savings are not inflated."""
-SHORT_WAIT = 900.0
-"""Seconds: mean waits well below it count as equal."""
+EXCESS_WEIGHT = 10.0  # percent of gain that a percent beyond the limit of a kind's loss costs
+LEAST_COST = 5.0  # percent of unallocated GPU; smaller costs count as this, so that tiny savings are not inflated
+SHORT_WAIT = 900.0  # seconds: mean waits well below it count as equal
 WAITING_TIME = "waiting-time"
 FINAL_STATE_OBJECTIVES = ("allocation", "fragmentation", "balance", "most-allocated", "least-allocated")
 """Objectives that are measured in the state at a run's end."""
@@ -81,30 +77,22 @@ class EpisodeOutcome(NamedTuple):
 class SimulationTask:
     """The protocol, and what is measured at an episode's end.
 
-    Attributes:
-        objective: one of `FINAL_STATE_OBJECTIVES` or a weighted sum of them, or `waiting-time`.
-        protocol: `timed` for `waiting-time`, else one in which nothing leaves.
-        ratio: arriving GPU demand over capacity (`inflation`).
-        load: demand over capacity; None takes the trace's own times (`timed`).
-        mean_duration: mean seconds, see `simulation.arrivals.schedule` (`timed`).
-        order: who goes next among pods that wait, see `orders.registry.find_order` (`timed`).
-        max_kind_loss: percent that any kind of pod may lose against `kube-default`, see
-            `simulation.kind_losses.kind_losses`; None: there is no limit.
-
     Raises:
         UsageError: the objective is unknown, is not measured at a run's end, or needs another protocol.
     """
 
-    objective: str = "allocation"
+    objective: str = "allocation"  # one of `FINAL_STATE_OBJECTIVES` or a weighted sum of them, or `waiting-time`
+    # `timed` for `waiting-time`, else one in which nothing leaves
     protocol: Literal["inflation", "arrivals", "timed"] = "inflation"
-    ratio: float = 1.3
-    load: float | None = None
-    mean_duration: float | None = None
-    order: str = AGE.name
+    ratio: float = 1.3  # arriving GPU demand over capacity (`inflation`)
+    load: float | None = None  # demand over capacity; None takes the trace's own times (`timed`)
+    mean_duration: float | None = None  # mean seconds, see `simulation.arrivals.schedule` (`timed`)
+    order: str = AGE.name  # who goes next among pods that wait, see `orders.registry.find_order` (`timed`)
+    # Percent that any kind of pod may lose against `kube-default`, see `simulation.kind_losses.kind_losses`; None:
+    # there is no limit
     max_kind_loss: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         find_order(self.order)
         names = [objective.name for objective in objectives.resolve(self.objective).objectives]
         for name in names:
@@ -223,31 +211,22 @@ class CandidateEvaluator:
 
     @cached_property
     def spread(self) -> Array:
-        """See `feature_spread`."""
         return feature_spread(simulator.feature_variances() for simulator in self.simulators)
 
 
 class Evolution:
-    """Evolution strategy on simulated workloads.
-
-    Args:
-        workloads: the workloads of training.
-        task: protocol and objective.
-        config: options.
-        seed: of candidates and episodes.
-        jobs: number of processes; the result does not depend on it.
-        start: the policy to continue from, of the same network; None: FGD with planned losses.
-    """
+    """Evolution strategy on simulated workloads."""
 
     algorithm = "evolution"
 
     def __init__(
         self,
-        workloads: Sequence[Workload],
-        task: SimulationTask,
+        workloads: Sequence[Workload],  # the workloads of training
+        task: SimulationTask,  # protocol and objective
         config: EvolutionConfig,
-        seed: int,
-        jobs: int = 1,
+        seed: int,  # of candidates and episodes
+        jobs: int = 1,  # number of processes; the result does not depend on it
+        # The policy to continue from, of the same network; None: FGD with planned losses
         start: LinearPolicy | None = None,
     ) -> None:
         self.workloads, self.task, self.config, self.jobs = tuple(workloads), task, config, jobs
@@ -376,11 +355,9 @@ class Evolution:
         return np.stack([np.concatenate([next(result) for _ in range(parts)]) for _ in episodes], axis=1)
 
     def close(self) -> None:
-        """Stop the processes."""
         self._workers.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that later generations depend on."""
         return {
             "algorithm": self.algorithm,
             "strategy": self.strategy.state_dict(),

@@ -54,7 +54,6 @@ class FeatureRanges:
             layer.weight[:, columns] = 0.0
 
     def arrays(self) -> Arrays:
-        """Return the ranges for a checkpoint."""
         return {"low": self.low, "high": self.high}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

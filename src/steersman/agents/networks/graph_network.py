@@ -31,8 +31,7 @@ from steersman.agents.networks.tensors import Tensors
 from steersman.core.extras import require_extra
 
 RELATIONS = 6  # pod to node and back, rack to node and back, server to node and back
-OF_USE_AT_LAST = (0, 1, 2, 4)
-"""Relations of the last layer: embeddings of racks and servers are not read after it."""
+OF_USE_AT_LAST = (0, 1, 2, 4)  # relations of the last layer: embeddings of racks and servers are not read after it
 MAX_HEADS = 4
 
 

@@ -143,7 +143,6 @@ class LinearBody(Body):
         self.width, self.node_features = spec.sizes.joint, spec.sizes.node
 
     def make_head(self) -> nn.Linear:
-        """Return weights for each kind of pod."""
         return KindLinear(self.width, self.node_features)
 
     def forward(self, observation: Tensors, batch: Tensor, node: Tensor) -> Tensor:
@@ -328,7 +327,6 @@ def export(network: ScoreNetwork | ValueNetwork, fold: bool = False) -> dict[str
     `norm.running_var`; both add 1e-5 to the variance.
 
     Args:
-        network: a score network or a critic.
         fold: multiply batch normalisation into the weights of its layer, as in evaluation mode; the result is a network
             without normalisation.
 

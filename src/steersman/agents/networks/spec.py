@@ -33,26 +33,20 @@ class FeatureCounts:
 class NetworkConfig:
     """Configuration of a network.
 
-    Attributes:
-        name: of a network, see `policies.networks.registry`.
-        sizes: numbers of features.
-        hidden: the widths of the layers (`deepsets`: of phi and again of rho; `gnn`: of the attention); `linear`: none.
-        dropout: the share of hidden activations that training zeroes, from 0 to below 1.
-        normalisation: of each layer before its relu: `none`, `layer` (over a node's features), `batch` (over the rows
-            of a batch; in evaluation mode by running statistics, so one observation at a time gives the same scores).
-
     Raises:
         UsageError: an unknown name or a number out of range.
     """
 
-    name: str
-    sizes: FeatureCounts
+    name: str  # of a network, see `policies.networks.registry`
+    sizes: FeatureCounts  # numbers of features
+    # The widths of the layers (`deepsets`: of phi and again of rho; `gnn`: of the attention); `linear`: none
     hidden: tuple[int, ...] = (64, 64)
-    dropout: float = 0.0
+    dropout: float = 0.0  # the share of hidden activations that training zeroes, from 0 to below 1
+    # Of each layer before its relu: `none`, `layer` (over a node's features), `batch` (over the rows of a batch; in
+    # evaluation mode by running statistics, so one observation at a time gives the same scores)
     normalisation: str = "none"
 
     def __post_init__(self) -> None:
-        """Check the values."""
         has_layers = find_network(self.name).has_layers
         if self.normalisation not in NORMALISATIONS:
             raise UsageError(f"unknown normalisation {self.normalisation!r}; known are {', '.join(NORMALISATIONS)}")

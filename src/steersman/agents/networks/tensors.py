@@ -1,4 +1,4 @@
-"""Observations for networks: as tensors, sampled (candidates), stacked, and packed for a checkpoint."""
+"""Observations for networks, as tensors, sampled, stacked and packed; and nodes drawn by their scores, a softmax."""
 
 from __future__ import annotations
 
@@ -15,12 +15,29 @@ Arrays = dict[str, npt.NDArray[Any]]
 """An observation: `nodes` float32 [E, N, Fn], `pod` [E, Fp], `context` [E, Fc], `mask` int8 [E, N], `groups` [E, N, 2].
 
 `weight` float32 [E, N] may be there too: how many nodes a row stands for (0: none), where rows are a sample."""
-Tensors = dict[str, Tensor]
-"""The same with `mask` bool and `groups` int64."""
+Tensors = dict[str, Tensor]  # the same with `mask` bool and `groups` int64
 
 Actions = npt.NDArray[np.int64]
 
 FEASIBLE_SHARE = 0.75  # share of feasible candidates; the others represent the rest of the cluster
+
+
+def log_probabilities(scores: Tensor) -> Tensor:
+    """Return [B, N] the log softmax of scores; masked ones are so low that their probability is exactly zero."""
+    return torch.log_softmax(scores, dim=-1)
+
+
+def entropy(log_probability: Tensor, mask: Tensor) -> Tensor:
+    """Return [B] the entropy -sum p log p over the feasible nodes, in nats."""
+    term = log_probability.exp() * log_probability
+    return -torch.where(mask, term, torch.zeros_like(term)).sum(-1)
+
+
+def draw(scores: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], rng: np.random.Generator) -> Actions:
+    """Return [E] rows drawn from the softmax over the feasible nodes, by the Gumbel-max trick (Gumbel, 1954)."""
+    noisy = scores.astype(np.float64) + rng.gumbel(size=scores.shape)
+    rows: Actions = np.where(mask, noisy, -np.inf).argmax(1)
+    return rows
 
 
 def as_tensors(observation: Mapping[str, npt.NDArray[Any]], device: torch.device) -> Tensors:
@@ -55,15 +72,10 @@ def replace_rows(observation: Arrays, rows: npt.NDArray[np.bool_], other: Arrays
 
 @dataclass(frozen=True, slots=True)
 class CandidateSample:
-    """The observation that an agent acts on: some of the nodes, and their slots.
+    """The observation that an agent acts on: some of the nodes, and their slots."""
 
-    Attributes:
-        observation: as an environment gives it, with K rows for nodes (and their `weight`) if they are a sample.
-        slots: int64 [E, K] the node slot of each row, or None if the rows are the slots.
-    """
-
-    observation: Arrays
-    slots: Actions | None
+    observation: Arrays  # as an environment gives it, with K rows for nodes (and their `weight`) if they are a sample
+    slots: Actions | None  # int64 [E, K] the node slot of each row, or None if the rows are the slots
 
     def to_slots(self, rows: Actions) -> Actions:
         """Return node slots [E] of the chosen rows [E]."""
@@ -81,10 +93,10 @@ class CandidateSample:
 
 
 def sample_candidates(
-    observation: Mapping[str, npt.NDArray[Any]],
-    candidates: int,
-    rng: np.random.Generator,
-    include: Actions | None = None,
+    observation: Mapping[str, npt.NDArray[Any]],  # [E, ...] of N nodes
+    candidates: int,  # K, number of nodes to keep
+    rng: np.random.Generator,  # draws the sample
+    include: Actions | None = None,  # int64 [E] feasible slots that must be in it (the action of a teacher), or None
 ) -> CandidateSample:
     """Return a random subset of the nodes, so that learning on clusters of thousands stays small: 0 keeps all.
 
@@ -92,12 +104,6 @@ def sample_candidates(
     the candidates and learns from them alone. Up to three quarters are feasible nodes, the others represent the
     remainder of the cluster; if there are too few of one sort, the other fills up. `weight` is the number of nodes that
     each row stands for, so that means over the rows are means over the cluster.
-
-    Args:
-        observation: [E, ...] of N nodes.
-        candidates: K, number of nodes to keep.
-        rng: draws the sample.
-        include: int64 [E] feasible slots that must be in it (the action of a teacher), or None.
     """
     if candidates <= 0 or candidates >= observation["mask"].shape[1]:
         return CandidateSample({name: np.array(array) for name, array in observation.items()}, None)
@@ -136,5 +142,4 @@ def pack(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Tensor]:
 
 
 def unpack(tensors: Mapping[str, Tensor]) -> Arrays:
-    """Return the arrays that were packed."""
     return {name: tensor.cpu().numpy().copy() for name, tensor in tensors.items()}

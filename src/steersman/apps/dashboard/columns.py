@@ -23,26 +23,18 @@ GROUP_LABELS = {
 
 
 class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
-    """Nodes in the workload's order, [N] each.
+    """Nodes in the workload's order, [N] each."""
 
-    Attributes:
-        name: its name.
-        model: model of its GPUs, "" without one.
-        gpus: number of GPU devices, which pods hold by their index.
-        unit: GPUs that each of these devices is: less than 1 of a slice or a replica.
-        counted: number of further GPUs, of which pods hold a number (`gpu_units.counted_milli`); slices are parts.
-        cpu, memory: allocatable milli-CPU and MiB.
-        groups: values of each label of `GROUP_LABELS` that some node has, "" where a node has none.
-    """
-
-    name: list[str]
-    model: list[str]
-    gpus: list[int]
-    unit: list[float]
+    name: list[str]  # its name
+    model: list[str]  # model of its GPUs, "" without one
+    gpus: list[int]  # number of GPU devices, which pods hold by their index
+    unit: list[float]  # GPUs that each of these devices is: less than 1 of a slice or a replica
+    # Number of further GPUs, of which pods hold a number (`gpu_units.counted_milli`); slices are parts
     counted: list[float]
+    # `cpu`, `memory`: allocatable milli-CPU and MiB.
     cpu: list[int]
     memory: list[int]
-    groups: dict[str, list[str]]
+    groups: dict[str, list[str]]  # values of each label of `GROUP_LABELS` that some node has, "" where a node has none
 
 
 class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
@@ -56,7 +48,6 @@ class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def node_columns(nodes: Sequence[Node]) -> NodeColumns:
-    """Return the columns of nodes."""
     return NodeColumns(
         name=[node.name for node in nodes],
         model=[_model(node) for node in nodes],
@@ -86,7 +77,6 @@ def _model(node: Node) -> str:
 
 
 def profile_rows(pods: Iterable[TypicalPod]) -> list[TypicalPodRow]:
-    """Return the rows of a workload profile."""
     return [
         TypicalPodRow(
             cpu=kind.cpu_milli, gpus=kind.gpu_count, milli=kind.gpu_milli, models=kind.gpu_models, share=kind.share

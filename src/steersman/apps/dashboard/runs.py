@@ -25,41 +25,30 @@ from steersman.workloads.generators import deployments
 
 Kind = Literal["simulation", "evaluation", "deployments", "bindings"]
 FileKind = Literal["deployments", "bindings"]
-MOST_FOLDERS = 5000
-"""Folders that are looked into below one that a person named."""
-MOST_BYTES = 1 << 29
-"""Of a file that is read as a whole."""
-HEADER_BYTES = 4096
-"""Of a CSV file that are read to tell its kind."""
+MOST_FOLDERS = 5000  # folders that are looked into below one that a person named
+MOST_BYTES = 1 << 29  # of a file that is read as a whole
+HEADER_BYTES = 4096  # of a CSV file that are read to tell its kind
 BINDINGS_COLUMNS = {"pod_name", "action", "reward"}
 """Columns by which a recording of a scheduler is told from other files; those of nodes may be thousands."""
 READ = (
     "expected a folder of steersman simulate or evaluate (their --output), one that has such folders in it, a CSV file "
     "of workload run or a recording of a scheduler; training is shown by tensorboard --logdir FOLDER"
 )
-MOST_TEXT_BYTES = 1 << 27
-"""Of a text that is read as a whole, unpacked; of a recording of 1,000 nodes these are about 6,000 pods."""
+MOST_TEXT_BYTES = 1 << 27  # of a text, unpacked; a recording of 1,000 nodes has them at about 6,000 pods
 T = TypeVar("T")
 WHOLE_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A run in a folder, or in a file of its own.
+    """A run in a folder, or in a file of its own."""
 
-    Attributes:
-        kind: by its files.
-        folder: where it is, without links.
-        root: the folder that a person named, or that of the file; nothing outside of it is read.
-        name: what it is called: its place below the root, and as much of the root's path as tells it from other roots.
-        table: name of the file that is the run, "" where the folder is.
-    """
-
-    kind: Kind
-    folder: Path
-    root: Path
+    kind: Kind  # by its files
+    folder: Path  # where it is, without links
+    root: Path  # the folder that a person named, or that of the file; nothing outside of it is read
+    # What it is called: its place below the root, and as much of the root's path as tells it from other roots
     name: str
-    table: str = ""
+    table: str = ""  # name of the file that is the run, "" where the folder is
 
     @property
     def id(self) -> str:
@@ -167,10 +156,7 @@ def _below(root: Path) -> Iterator[tuple[Path, set[str]]]:
 def _kinds(folder: Path, names: set[str]) -> tuple[Sequence[Kind], SteersmanError | None]:
     """Return the kinds of runs in a folder by the names of its files, and what keeps one from being read."""
     kinds: list[Kind] = []
-    if {PLACEMENTS, TIMELINE} <= names:
-        if REPLAY not in names:
-            problem = f"{REPLAY} is missing, which older versions of steersman did not write; simulate the run again"
-            return kinds, InputError(folder, "", "", problem)
+    if {PLACEMENTS, TIMELINE, REPLAY} <= names:
         kinds.append("simulation")
     elif names & {PLACEMENTS, TIMELINE, REPLAY}:
         missing = ", ".join(sorted({PLACEMENTS, TIMELINE, REPLAY} - names))

@@ -21,11 +21,9 @@ from aiohttp.typedefs import Handler, Middleware
 from steersman.apps.runtime.http_server import OPEN
 from steersman.core.errors import SteersmanError, UsageError
 
-COOKIE = "steersman-dashboard-{}"
-"""Name of the cookie by the server's port, since browsers send a cookie to all ports of a host."""
+COOKIE = "steersman-dashboard-{}"  # name of the cookie by the server's port: browsers send a cookie to all ports
 TOKEN, CODE = "token", "code"
-CODE_SECONDS = 300.0
-"""Time in which a browser must have used its code."""
+CODE_SECONDS = 300.0  # time in which a browser must have used its code
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -42,7 +40,6 @@ PAGE = "index.html"
 
 
 def new_token() -> str:
-    """Return a random token."""
     return secrets.token_urlsafe(24)
 
 
@@ -116,7 +113,9 @@ async def _checked(
 
 
 def _with_cookie(request: web.Request, token: str) -> web.Response:
-    response = web.Response(status=303, headers={"Location": _own_path(request)})
+    # Encoded, and not begun as the name of another host is.
+    location = "/" + quote(request.path.lstrip("/\\"), errors="surrogateescape")
+    response = web.Response(status=303, headers={"Location": location})
     response.set_cookie(_cookie_name(request), token, httponly=True, samesite="Strict", path="/")
     return response
 
@@ -128,11 +127,6 @@ def refused(status: int, problem: str) -> web.Response:
 
 def _cookie_name(request: web.Request) -> str:
     return COOKIE.format(request.get_extra_info("sockname", ("", 0))[1])
-
-
-def _own_path(request: web.Request) -> str:
-    """Return the path of a request for a Location: encoded, and not begun as the name of another host is."""
-    return "/" + quote(request.path.lstrip("/\\"), errors="surrogateescape")
 
 
 def _split(url: str) -> SplitResult:
@@ -148,15 +142,10 @@ def _equal(given: str, token: str) -> bool:
 
 
 class Screen(Protocol):
-    """A screen of the dashboard.
+    """A screen of the dashboard."""
 
-    Attributes:
-        name: folder of its page below `static`, and of its routes below `/api`.
-        title: what the navigation calls it.
-    """
-
-    name: str
-    title: str
+    name: str  # folder of its page below `static`, and of its routes below `/api`
+    title: str  # what the navigation calls it
 
     def routes(self) -> Sequence[web.RouteDef]:
         """Return the routes that the page's scripts ask; their paths begin with `/api/NAME/`."""

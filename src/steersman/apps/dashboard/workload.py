@@ -19,17 +19,13 @@ from steersman.workloads.experiments import RecordedBinding, clearings, has_free
 from steersman.workloads.generators.deployments import ADD, Row, parse_rows
 
 MOST_ROWS = 2000
-MOST_COLUMNS = 400
-"""Moments that a page shows."""
-MOST_CELLS = 200_000
-"""Nodes times moments; of more nodes fewer moments are shown."""
+MOST_COLUMNS = 400  # moments that a page shows
+MOST_CELLS = 200_000  # nodes times moments; of more nodes fewer moments are shown
 LEAST_COLUMNS = 40
 Floats = npt.NDArray[np.float64]
-MOST_LISTED = 500
-"""Deployments that are listed, and fillings."""
+MOST_LISTED = 500  # Deployments that are listed, and fillings
 GIB = 1 << 30
-KEPT_FILES = 8
-"""Files whose documents are kept in memory."""
+KEPT_FILES = 8  # files whose documents are kept in memory
 
 
 def chosen_rows(count: int, most: int = MOST_ROWS, keep: Iterable[int] = ()) -> list[int]:
@@ -44,40 +40,25 @@ def chosen_rows(count: int, most: int = MOST_ROWS, keep: Iterable[int] = ()) -> 
 
 
 class NodeQuantity(msgspec.Struct, kw_only=True, rename="camel"):
-    """A quantity of nodes.
+    """A quantity of nodes."""
 
-    Attributes:
-        title: what it is.
-        unit: "%" of the node, or "".
-        counted: whether it was counted from the rows; else the file has it.
-        values: [N][T].
-    """
-
-    title: str
-    unit: str
-    counted: bool = False
-    values: list[list[float]]
+    title: str  # what it is
+    unit: str  # "%" of the node, or ""
+    counted: bool = False  # whether it was counted from the rows; else the file has it
+    values: list[list[float]]  # [N][T]
 
 
 class BindingsDocument(msgspec.Struct, kw_only=True, rename="camel"):
-    """A recording of a scheduler, N nodes at T moments.
+    """A recording of a scheduler, N nodes at T moments."""
 
-    Attributes:
-        pods: number of pods in the file.
-        nodes: names.
-        bound: [T] number of pods that had been bound.
-        quantities: of nodes.
-        mean, deviation: [T] mean and standard deviation over the nodes of the share of their CPU in use, percent.
-        resets: numbers of pods after which the cluster was cleared.
-    """
-
-    pods: int
-    nodes: list[str]
-    bound: list[int]
-    quantities: list[NodeQuantity]
+    pods: int  # number of pods in the file
+    nodes: list[str]  # names
+    bound: list[int]  # [T] number of pods that had been bound
+    quantities: list[NodeQuantity]  # of nodes
+    # `mean`, `deviation`: [T] mean and standard deviation over the nodes of the share of their CPU in use, percent.
     mean: list[float]
     deviation: list[float]
-    resets: list[int]
+    resets: list[int]  # numbers of pods after which the cluster was cleared
 
 
 def bindings_document(rows: Sequence[RecordedBinding]) -> BindingsDocument:
@@ -152,26 +133,18 @@ class DeploymentRow(msgspec.Struct, kw_only=True):
 
 
 class DeploymentsDocument(msgspec.Struct, kw_only=True, rename="camel"):
-    """A file of `workload run`.
+    """A file of `workload run`."""
 
-    Attributes:
-        step: [T] numbers of steps, the first is 1.
-        deployments, pods, cpu, memory: [T] what is there after the step: cores and GiB are requested.
-        resets: steps after which nothing was there any more.
-        fillings: the time before each reset, and after the last.
-        list: Deployments in the order of their creation.
-        left_out: number of Deployments that are not listed.
-    """
-
-    step: list[int]
+    step: list[int]  # [T] numbers of steps, the first is 1
+    # `deployments`, `pods`, `cpu`, `memory`: [T] what is there after the step: cores and GiB are requested.
     deployments: list[int]
     pods: list[int]
     cpu: list[float]
     memory: list[float]
-    resets: list[int]
-    fillings: list[Filling]
-    list: list[DeploymentRow]
-    left_out: int
+    resets: list[int]  # steps after which nothing was there any more
+    fillings: list[Filling]  # the time before each reset, and after the last
+    list: list[DeploymentRow]  # Deployments in the order of their creation
+    left_out: int  # number of Deployments that are not listed
 
 
 def deployments_document(rows: Sequence[Row]) -> DeploymentsDocument:
@@ -210,11 +183,7 @@ def deployments_document(rows: Sequence[Row]) -> DeploymentsDocument:
         resets=resets,
         fillings=[
             Filling(
-                steps=part,
-                deployments=sums[i].deployments,
-                pods=sums[i].pods,
-                cpu=sums[i].cores,
-                memory=sums[i].gib,
+                steps=part, deployments=sums[i].deployments, pods=sums[i].pods, cpu=sums[i].cores, memory=sums[i].gib
             )
             for part, i in zip(parts, peaks, strict=True)
         ][:MOST_LISTED],
@@ -276,10 +245,7 @@ class WorkloadScreen(Screen):
 
     def routes(self) -> Sequence[web.RouteDef]:
         """Return the routes of the list and of a file."""
-        return (
-            web.get("/api/workload/files", self._get_files),
-            web.get("/api/workload/file", self._get_file),
-        )
+        return (web.get("/api/workload/files", self._get_files), web.get("/api/workload/file", self._get_file))
 
     async def _get_files(self, _: web.Request) -> web.Response:
         async with self._lock:

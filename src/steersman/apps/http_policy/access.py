@@ -15,8 +15,7 @@ from pathlib import Path
 from steersman.core.errors import InputError
 
 HEADER_FILE, CA_FILE = "STEERSMAN_POLICY_HEADER_FILE", "STEERSMAN_POLICY_CA"
-OURS = ("content-length", "content-type", "host", "transfer-encoding")
-"""Headers of the request that belong to the protocol."""
+OURS = ("content-length", "content-type", "host", "transfer-encoding")  # headers that belong to the protocol
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 from prometheus_client import Histogram
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -22,11 +21,10 @@ from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.selection import SelectionRules
+from steersman.prometheus.families import counter_family
 
-PAUSE_SECONDS = 5.0
-"""Time after a failure in which the rule decides without asking the server, so that a dead one delays few pods."""
-WARNING_SECONDS = 60.0
-"""Least time between two warnings about failures."""
+PAUSE_SECONDS = 5.0  # time after a failure in which the rule decides, so that a dead server delays few pods
+WARNING_SECONDS = 60.0  # least time between two warnings about failures
 
 log = structlog.get_logger("policy")
 
@@ -39,17 +37,14 @@ class Answer:
 
 
 class LiveScoreClient:
-    """Client of a score server whose failures are counted, logged at intervals, and followed by a pause.
-
-    Attributes:
-        answer: scores for the next decision.
-        decisions: number of decisions: `scored` by the server, `failed` requests, and `skipped` in a pause.
-        problem: the last failure; "" after a success.
-    """
+    """Client of a score server whose failures are counted, logged at intervals, and followed by a pause."""
 
     def __init__(self, url: str, rule: str) -> None:
         self.url, self._rule = url, rule
+        # `answer`: scores for the next decision
+        # `problem`: the last failure; "" after a success
         self.answer, self.problem = Answer(), ""
+        # Number of decisions: `scored` by the server, `failed` requests, and `skipped` in a pause
         self.decisions = {"scored": 0, "failed": 0, "skipped": 0}
         self._client = ScoreClient(url, LIVE_SECONDS)
         self._asks_again_at = self._warns_again_at = -np.inf
@@ -79,7 +74,6 @@ class LiveScoreClient:
         self.answer.scores = dict(zip(names, scores.tolist(), strict=True))
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._client.close()
 
     def _failed(self, problem: str) -> None:
@@ -104,16 +98,13 @@ class ScoreClientMetrics(Collector):
         self._client = client
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of one scrape."""
-        family = CounterMetricFamily(
+        yield counter_family(
             "steersman_policy_server_decisions",
             "Decisions by what the policy's server did: scored, where a rule decided all the same if no node that it "
             "scored was feasible any more; failed, or skipped after a failure, where a rule decided.",
-            labels=("result",),
+            "result",
+            self._client.decisions,
         )
-        for outcome, count in self._client.decisions.items():
-            family.add_metric((outcome,), count)
-        yield family
         yield from self._client.seconds.collect()
 
 
@@ -126,11 +117,9 @@ class LastAnswerPolicy(Policy):
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """See `Policy`."""
         return _LastAnswerScorer(self.answer, context.state)
 
 
@@ -159,11 +148,9 @@ class HttpDecider(Decider):
 
     @property
     def asks_first(self) -> bool:
-        """See `Decider`."""
         return True
 
     async def ask(self, query: PodQuery) -> None:
-        """See `Decider`."""
         self._client.answer.scores = None
         slots, pod = np.flatnonzero(self.state.mask(query.class_id, query.labels_id)).tolist(), query.pod
         if slots:
@@ -171,7 +158,6 @@ class HttpDecider(Decider):
             await self._client.ask(lambda: self._encoder.encode(pod, slots), node_names(self.state, slots))
 
     def changed(self, slot: int) -> None:
-        """See `Decider`."""
         super().changed(slot)
         self._rule.changed(slot)
 

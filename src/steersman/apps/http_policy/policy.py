@@ -31,14 +31,10 @@ from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringCon
 from steersman.policies.decision.selection import SelectionRules
 from steersman.version import __version__
 
-SIMULATION_SECONDS = 10.0
-"""Time limit of a request, with its retries, in simulations, where no pod waits."""
-LIVE_SECONDS = 1.0
-"""The same in a live cluster."""
-RETRIES, RETRY_SECONDS = 2, 0.15
-"""Retries after a connection that failed or an answer that says "try again", and the wait before the first."""
-BUSY = (429, 502, 503, 504)
-"""HTTP statuses of servers that may answer soon."""
+SIMULATION_SECONDS = 10.0  # time limit of a request, with its retries, in simulations, where no pod waits
+LIVE_SECONDS = 1.0  # the same in a live cluster
+RETRIES, RETRY_SECONDS = 2, 0.15  # retries after a failure or an answer that says "try again"; the first wait
+BUSY = (429, 502, 503, 504)  # HTTP statuses of servers that may answer soon
 HIGHEST = 100
 MAX_ANSWER_BYTES = 64 << 20
 _CHUNK = 1 << 16
@@ -211,13 +207,9 @@ class RequestEncoder:
 
 @dataclass(frozen=True, slots=True)
 class HttpPolicy(Policy):
-    """Policy whose scores an HTTP server computes.
+    """Policy whose scores an HTTP server computes."""
 
-    Attributes:
-        url: the server's URL, which may have a secret in its query.
-    """
-
-    url: str = field(repr=False)
+    url: str = field(repr=False)  # the server's URL, which may have a secret in its query
     order: Order = AGE
 
     @property
@@ -227,12 +219,10 @@ class HttpPolicy(Policy):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """See `Policy`."""
         return frozenset({Need.SERVER})
 
     @property
     def selection(self) -> SelectionRules:
-        """See `Policy`."""
         return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
@@ -253,7 +243,6 @@ class HttpScorer(Scorer):
         self._encoder = RequestEncoder(state)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        """Return the server's scores, see `Scorer`."""
         slots = np.flatnonzero(nodes.feasible).tolist()
         pod = query.pod or Pod("pod", self._state.classes[query.class_id])
         result = np.full(len(nodes.feasible), -np.inf)

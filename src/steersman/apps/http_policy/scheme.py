@@ -20,7 +20,6 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 
 
 def register_http_policies() -> None:
-    """Register the schemes for this process."""
     for name in SCHEMES:
         POLICY_SCHEMES.register(PolicyScheme(name, _open))
 

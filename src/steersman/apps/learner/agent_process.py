@@ -45,38 +45,25 @@ if TYPE_CHECKING:
     from steersman.agents.buffers.recording import Recording
     from steersman.agents.dqn import DQN
 
-MOST_KEPT = 200
-"""Transitions that wait for the agent; further ones are dropped. On 1,000 nodes one takes a third of a megabyte."""
+MOST_KEPT = 200  # transitions that wait for the agent; further ones are dropped. 1,000 nodes: 0.3 MB each
 Observation = Mapping[str, npt.NDArray[Any]]
-SAVE_DECISIONS = 200
-"""Decisions between two policy files."""
-LOG_SECONDS = 30.0
-"""Time between two lines in the log."""
-FROM_OTHERS = "steps_from_others"
-"""Metric: number of decisions of other schedulers that were learned from so far."""
-DROPPED = "dropped_from_others"
-"""Metric: number of those that were observed and dropped in this session, since there were too many."""
+SAVE_DECISIONS = 200  # decisions between two policy files
+LOG_SECONDS = 30.0  # time between two lines in the log
+FROM_OTHERS = "steps_from_others"  # metric: number of decisions of other schedulers that were learned from so far
+DROPPED = "dropped_from_others"  # metric: number of those that were dropped in this session: there were too many
 
 log = structlog.get_logger("learning")
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A decision of another scheduler.
+    """A decision of another scheduler."""
 
-    Attributes:
-        before: parts of the observation before it by name, without a leading axis.
-        slot: chosen slot.
-        reward: its reward.
-        terminated: whether all pods that others had placed were gone before the next decision.
-        after: observation before the next decision of any other scheduler.
-    """
-
-    before: Observation
-    slot: int
-    reward: float
-    terminated: bool
-    after: Observation
+    before: Observation  # parts of the observation before it by name, without a leading axis
+    slot: int  # chosen slot
+    reward: float  # its reward
+    terminated: bool  # whether all pods that others had placed were gone before the next decision
+    after: Observation  # observation before the next decision of any other scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +210,6 @@ class OffPolicyLearner(DecidingLearner):
         return super().state_dict() | {FROM_OTHERS: self._count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state, see `DecidingLearner`."""
         super().load_state_dict(state)
         self._count = state.get(FROM_OTHERS, 0)
 
@@ -243,7 +229,6 @@ def _recording_of(transitions: list[Transition]) -> Recording:
 
 
 def run_agent(plan: LivePlan, live_run: LiveRun, connection: Connection, others: OtherSchedulers | None = None) -> None:
-    """Decide and learn until the scheduler ends."""
     import torch
 
     from steersman.training.learning import weights_of

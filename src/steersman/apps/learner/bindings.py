@@ -33,55 +33,39 @@ from steersman.prometheus.configuration import Configuration
 TRAIN_BLOCK, TEST_BLOCK = 80, 20
 """Lengths of blocks of decisions in turn: the first are learned from, the next are held back to test candidates on.
 Neighbouring decisions are correlated, hence blocks."""
-PROFILE_SECONDS = 10.0
-"""Time between two looks whether the workload profile changed."""
-MOST_WAITING = 10_000
-"""Bindings that wait to be learned from; further ones are left out."""
+PROFILE_SECONDS = 10.0  # time between two looks whether the workload profile changed
+MOST_WAITING = 10_000  # bindings that wait to be learned from; further ones are left out
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedBinding:
-    """A binding of another scheduler: the observation before it, its outcome and rewards.
+    """A binding of another scheduler: the observation before it, its outcome and rewards."""
 
-    Attributes:
-        observation: parts of the observation before it by name, without a leading axis.
-        outcome: its outcome; `ended` and the waiting time in it are not known yet.
-        ended_before: whether all observed pods were gone since the binding before.
-        waited_before: pod-seconds waited since the previous binding: the elapsed time multiplied by the number of pods
-            that had waited longer than the previously bound one, as `waiting` of a `Decider` counts.
-        rewards: [N] rewards of all feasible nodes, NaN elsewhere, if the binding is held back; None: learn from it.
-    """
-
-    observation: Arrays
-    outcome: DecisionOutcome
-    ended_before: bool
+    observation: Arrays  # parts of the observation before it by name, without a leading axis
+    outcome: DecisionOutcome  # its outcome; `ended` and the waiting time in it are not known yet
+    ended_before: bool  # whether all observed pods were gone since the binding before
+    # Pod-seconds waited since the previous binding: the elapsed time multiplied by the number of pods that had waited
+    # longer than the previously bound one, as `waiting` of a `Decider` counts
     waited_before: float
+    # [N] rewards of all feasible nodes, NaN elsewhere, if the binding is held back; None: learn from it
     rewards: npt.NDArray[np.float64] | None
 
 
 class BindingObserver(Listener):
-    """Listener of a cache that observes a scheduler's bindings, or those of all others.
-
-    Args:
-        client: connection to the API server.
-        scheduler_name: the scheduler whose pods the policy is for; nodes that they may enter count in observations and
-            rewards.
-        settings: view and objective.
-        telemetry_config: Prometheus queries; None: no telemetry.
-        bindings: receives them.
-        others: whether the bindings of all other schedulers are observed instead; none of them is held back.
-    """
+    """Listener of a cache that observes a scheduler's bindings, or those of all others."""
 
     def __init__(
         self,
         client: Client,
+        # The scheduler whose pods the policy is for; nodes that they may enter count in observations and rewards
         scheduler_name: str,
-        settings: AgentSettings,
-        telemetry_config: Configuration | None,
-        bindings: queue.Queue[ObservedBinding | SteersmanError],
+        settings: AgentSettings,  # view and objective
+        telemetry_config: Configuration | None,  # Prometheus queries; None: no telemetry
+        bindings: queue.Queue[ObservedBinding | SteersmanError],  # receives them
         *,
+        # Whether the bindings of all other schedulers are observed instead; none of them is held back
         others: bool = False,
     ) -> None:
         self.scheduler_name, self._settings, self._bindings = scheduler_name, settings, bindings
@@ -119,23 +103,19 @@ class BindingObserver(Listener):
         self._running.add(pod.key)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
-        """Follow a deleted or finished pod."""
         self._waiting.pop(pod.key, None)
         if pod.key in self._running:
             self._running.discard(pod.key)
             self._has_ended = self._has_ended or not self._running
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """Follow a node."""
         if self._decider is not None:
             self._decider.changed(slot)
 
     def on_rebuilt(self) -> None:
-        """Follow a new state object."""
         self.rebuild_decider()
 
     async def run(self) -> None:
-        """Observe until cancelled."""
         background = () if self.telemetry is None else (self.telemetry.run(),)
         async with BackgroundTasks(*(reflector.run() for reflector in self.cache.reflectors), *background):
             for reflector in self.cache.reflectors:
@@ -147,7 +127,6 @@ class BindingObserver(Listener):
                 await asyncio.sleep(PROFILE_SECONDS)
 
     def rebuild_decider(self) -> None:
-        """Rebuild the decider."""
         policy = agent_policy(self._settings, heuristic("least-allocated"), self.telemetry)
         self._decider = Decider(
             ClusterView(

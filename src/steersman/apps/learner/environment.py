@@ -26,8 +26,7 @@ from steersman.policies.features import View
 from steersman.training.run import RunEndedError
 
 Observations = dict[str, npt.NDArray[Any]]
-PADDING = {"nodes": 0, "mask": 0, "groups": -1}
-"""Padding of the parts of observations that have a row for each node."""
+PADDING = {"nodes": 0, "mask": 0, "groups": -1}  # padding of the parts of observations that have a row for each node
 StepResult = tuple[Observations, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 """Observation, reward, terminated, truncated and infos, each with a leading axis of 1."""
 

@@ -39,15 +39,12 @@ if TYPE_CHECKING:
 
 EXCHANGES = "exchanges.csv"
 CANDIDATE = "candidate.safetensors"
-PREVIOUS = "previous"
-"""Folder of the policies that were replaced, numbered."""
+PREVIOUS = "previous"  # folder of the policies that were replaced, numbered
 COLUMNS = ("time", "result", "held_back", "reward", "reward_of_candidate", "difference", "low", "high", "policy")
 EXCHANGED, KEPT, UNDONE = "exchanged", "kept", "undone"
-MIN_BLOCKS = 20
-"""Blocks of `TEST_BLOCK` decisions that a test needs."""
+MIN_BLOCKS = 20  # blocks of `TEST_BLOCK` decisions that a test needs
 NICENESS = 10
-CHECKPOINT_EVERY = 20
-"""Iterations of 50 decisions between two checkpoints, each with a candidate file."""
+CHECKPOINT_EVERY = 20  # iterations of 50 decisions between two checkpoints, each with a candidate file
 
 log = structlog.get_logger("learning")
 

@@ -18,8 +18,7 @@ from steersman.agents.networks.score_networks import ScoreNetwork
 from steersman.agents.rollout_stats import Metrics
 from steersman.apps.learner.environment import PassiveLiveEnv
 
-DECISIONS = 50
-"""Decisions per iteration."""
+DECISIONS = 50  # decisions per iteration
 
 
 class PassiveDQN(DQN):

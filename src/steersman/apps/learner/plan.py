@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from steersman.agents.base import Agent, Teacher
 
 PROTOCOL = "live"
-ALGORITHMS = ("dqn", "actor-critic", "ppo")
-"""Algorithms that can learn on a live cluster."""
+ALGORITHMS = ("dqn", "actor-critic", "ppo")  # algorithms that can learn on a live cluster
 OBJECTIVE = "balance"
 NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
 DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
@@ -79,34 +78,22 @@ DEFAULTS_FINE_TUNING: dict[str, dict[str, Any]] = {
 }
 """Default options by algorithm for a policy file to start from; they override those of its training. Learning rates are
 low, and there is no exploration. Discount and reward scale define what the network's values mean, so they stay."""
-NODE_HEADROOM = 2
-"""Capacity of the observation as a multiple of the cluster's first number of nodes."""
-MIN_NODES = 64
-"""Smallest capacity of the observation in nodes."""
+NODE_HEADROOM = 2  # capacity of the observation as a multiple of the cluster's first number of nodes
+MIN_NODES = 64  # smallest capacity of the observation in nodes
 MAX_NODES = "max_nodes"
 
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """Plan of learning on a live cluster.
+    """Plan of learning on a live cluster."""
 
-    Attributes:
-        scheduler_name: name of the scheduler whose pods are placed.
-        algorithm: one of `ALGORITHMS`.
-        config: options of the algorithm.
-        network: the network; its `start` is the policy file to start from, None: from nothing.
-        objective: what is rewarded, see `objectives.registry`.
-        view: name of the observed features.
-        seed: seed of the first weights, exploration and the draws from the replay buffer.
-    """
-
-    scheduler_name: str
-    algorithm: str
-    config: Any
-    network: NetworkPlan
-    objective: str
-    view: str
-    seed: int = 1
+    scheduler_name: str  # name of the scheduler whose pods are placed
+    algorithm: str  # one of `ALGORITHMS`
+    config: Any  # options of the algorithm
+    network: NetworkPlan  # the network; its `start` is the policy file to start from, None: from nothing
+    objective: str  # what is rewarded, see `objectives.registry`
+    view: str  # name of the observed features
+    seed: int = 1  # seed of the first weights, exploration and the draws from the replay buffer
 
     @property
     def explores(self) -> bool:
@@ -160,23 +147,14 @@ class LivePlan:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of an agent that learns on a cluster. `None`: that of the policy file it starts from, else the default.
+    """Options of an agent that learns on a cluster. `None`: that of the policy file it starts from, or the default."""
 
-    Attributes:
-        algorithm: by default that of the policy file if it can learn here, else `dqn`.
-        network: by default that of the policy file, else `mlp`.
-        hidden: widths of its layers.
-        dropout: share of hidden activations that learning zeroes.
-        normalisation: of its layers; by default that of the policy file, else none.
-        objective: by default that of the policy file, else `balance`.
-    """
-
-    algorithm: str | None = None
-    network: str | None = None
-    hidden: tuple[int, ...] | None = None
-    dropout: float = 0.0
-    normalisation: str | None = None
-    objective: str | None = None
+    algorithm: str | None = None  # by default that of the policy file if it can learn here, else `dqn`
+    network: str | None = None  # by default that of the policy file, else `mlp`
+    hidden: tuple[int, ...] | None = None  # widths of its layers
+    dropout: float = 0.0  # share of hidden activations that learning zeroes
+    normalisation: str | None = None  # of its layers; by default that of the policy file, else none
+    objective: str | None = None  # by default that of the policy file, else `balance`
 
 
 def live_plan(
@@ -341,17 +319,11 @@ def build_agent(plan: LivePlan, env: VectorEnv[Any, Any, Any], teacher: Teacher 
 
     Features that have not varied here may have varied in the training of that policy, so none is ignored then.
     """
-    from steersman.agents.networks.score_networks import build, load
-
-    spec = plan.network.spec(sizes_of(env.single_observation_space))
-    network = build(spec.name, spec.sizes, spec.hidden, spec.dropout, spec.normalisation, plan.seed)
-    start = plan.network.weights(plan.find_view(), spec)
-    if start is not None:
-        load(network, start)
+    network = plan.network.build(plan.find_view(), sizes_of(env.single_observation_space), plan.seed)
     algorithm = find_algorithm(plan.algorithm)
     more = {"teacher": teacher} if algorithm.uses_teacher else {}
     agent: Any = algorithm.load()(env, network, plan.config, plan.seed, **more)
-    if start is not None:
+    if plan.network.start is not None:
         agent.ranges.keep_all()
     result: Agent = agent
     return result

@@ -41,7 +41,6 @@ class RunTarget:
 
     @property
     def store(self) -> StateStore:
-        """Store of the run's state."""
         return StateStore(self.client, self.namespace)
 
 

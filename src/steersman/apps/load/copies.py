@@ -85,7 +85,6 @@ class DeploymentTemplate:
 
 
 def read_manifest(path: Path) -> tuple[DeploymentTemplate, ...]:
-    """Return the Deployments of a file."""
     result = tuple(_deployment(each) for each in read_documents(path))
     names = [each.name for each in result]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -142,28 +141,17 @@ def _mapping(document: Document, content: dict[str, Any], key: str, path: str = 
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How copies are created and deleted.
+    """How copies are created and deleted."""
 
-    Attributes:
-        copies: copies at a time, of each Deployment.
-        interval: seconds from one copy to the next.
-        patience: longest time until all pods have nodes, after the last copy, in seconds.
-        pause: seconds from then to the deletion.
-        cycles: times that this is done; None: until it is stopped.
-        scheduler_name: scheduler of the pods; "": the one that the manifest names.
-        annotations: further annotations of the pods.
-    """
-
-    copies: int = DEFAULT_COPIES
-    interval: float = 2.0
-    patience: float = 60.0
-    pause: float = DEFAULT_PAUSE
-    cycles: int | None = None
-    scheduler_name: str = ""
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    copies: int = DEFAULT_COPIES  # copies at a time, of each Deployment
+    interval: float = 2.0  # seconds from one copy to the next
+    patience: float = 60.0  # longest time until all pods have nodes, after the last copy, in seconds
+    pause: float = DEFAULT_PAUSE  # seconds from then to the deletion
+    cycles: int | None = None  # times that this is done; None: until it is stopped
+    scheduler_name: str = ""  # scheduler of the pods; "": the one that the manifest names
+    annotations: Mapping[str, str] = field(default_factory=dict)  # further annotations of the pods
 
     def __post_init__(self) -> None:
-        """Check the values. Raises UsageError."""
         if self.copies < 1:
             raise UsageError(f"--copies must be at least 1, not {self.copies}")
         if self.cycles is not None and self.cycles < 1:

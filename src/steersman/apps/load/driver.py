@@ -25,17 +25,18 @@ from steersman.apps.load.run_state import (
     RunPodTracker,
     RunState,
     StateStore,
+    create_own,
     delete_pods,
     deployment_object,
     new_id,
     selector,
 )
 from steersman.apps.runtime.listing import ALL_PODS, documents, read_nodes, warn_ignored
-from steersman.apps.runtime.tasks import BackgroundTasks, delete_if_exists, retry_transient, run_concurrently
+from steersman.apps.runtime.tasks import BackgroundTasks, delete_if_exists, run_concurrently
 from steersman.cluster.model import Node
 from steersman.cluster.objects.decoding import is_finished, pod_from_object
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.kubernetes.client import ApiError, Client
+from steersman.kubernetes.client import Client
 from steersman.workloads.generators.deployments import (
     ADD,
     COLUMNS,
@@ -53,25 +54,21 @@ LOADS = ("cpu_load", "memory_load", "pod_load")
 
 @dataclass(frozen=True, slots=True)
 class ClusterCapacity:
-    """Capacity of the nodes that take pods without tolerations.
+    """Capacity of the nodes that take pods without tolerations."""
 
-    Attributes:
-        cpu_milli, memory_bytes, pods: sums over these nodes.
-        largest_cpu_milli, largest_memory_bytes: maximum of a single node.
-        used: shares of CPU, memory and pods that others' pods hold, 0 to 1.
-    """
-
+    # `cpu_milli`, `memory_bytes`, `pods`: sums over these nodes
     cpu_milli: int
     memory_bytes: int
     pods: int
+    # `largest_cpu_milli`, `largest_memory_bytes`: maximum of a single node
     largest_cpu_milli: int
     largest_memory_bytes: int
-    used: tuple[float, float, float]
+    used: tuple[float, float, float]  # shares of CPU, memory and pods that others' pods hold, 0 to 1
 
 
 async def read_capacity(client: Client) -> ClusterCapacity:
     """Read the capacity for pods. Raises SteersmanError: no node takes pods without tolerations."""
-    usable = {node.name: node for node in await read_nodes(client) if takes_pods(node)}
+    usable = {node.name: node for node in await read_nodes(client) if node.takes_any_pod}
     if not usable:
         raise SteersmanError("the cluster has no node that takes pods without tolerations")
     cpu, memory, places = zip(*map(_amounts, usable.values()), strict=True)
@@ -96,34 +93,20 @@ async def read_capacity(client: Client) -> ClusterCapacity:
     return ClusterCapacity(*total, max(cpu), max(memory), (shares[0], shares[1], shares[2]))
 
 
-def takes_pods(node: Node) -> bool:
-    """Return whether a node takes pods without tolerations."""
-    return not node.unschedulable and all(taint.effect == "PreferNoSchedule" for taint in node.taints)
-
-
 def _amounts(node: Node) -> tuple[int, int, int]:
     return node.cpu_milli, node.memory_bytes, node.pods
 
 
 @dataclass(frozen=True, slots=True)
 class FillOptions:
-    """How rows are played.
+    """How rows are played."""
 
-    Attributes:
-        scheduler_name: `schedulerName` of the pods.
-        image: image of their containers, which sleep.
-        interval: minimum seconds between Deployments.
-        wait: seconds from the last Deployment to clearing, and from clearing to the next Deployment.
-        patience: seconds after which pods without a node no longer delay the next Deployment.
-        annotations: annotations of the pods.
-    """
-
-    scheduler_name: str
-    image: str = IMAGE
-    interval: float = INTERVAL_SECONDS
-    wait: float = WAIT_SECONDS
-    patience: float = PATIENCE_SECONDS
-    annotations: dict[str, str] = field(default_factory=dict)
+    scheduler_name: str  # `schedulerName` of the pods
+    image: str = IMAGE  # image of their containers, which sleep
+    interval: float = INTERVAL_SECONDS  # minimum seconds between Deployments
+    wait: float = WAIT_SECONDS  # seconds from the last Deployment to clearing, and from clearing to the next Deployment
+    patience: float = PATIENCE_SECONDS  # seconds after which pods without a node no longer delay the next Deployment
+    annotations: dict[str, str] = field(default_factory=dict)  # annotations of the pods
 
 
 @dataclass(slots=True)
@@ -263,17 +246,11 @@ class DeploymentLoadGenerator:
         manifest = deployment_object(
             row, self.state.id, fill_options.scheduler_name, fill_options.image, fill_options.annotations
         )
-        try:
-            await retry_transient(lambda: self.client.create(self._path, manifest))
-        except ApiError as error:
-            if error.status != 409:
-                raise SteersmanError(f"Deployment {row.name}: {error.message}") from None
-            existing = await retry_transient(lambda: self.client.get(f"{self._path}/{row.name}"))
-            if (existing["metadata"].get("labels") or {}).get(RUN) != self.state.id:
-                raise SteersmanError(
-                    f"Deployment {self.store.namespace}/{row.name} exists already and is not of this run; "
-                    "--namespace names another place"
-                ) from None
+        taken = (
+            f"{self.store.namespace}/{row.name} exists already and is not of this run; --namespace names another place"
+        )
+        what = f"Deployment {row.name}"
+        await create_own(self.client, self._path, manifest, self.state.id, what, f"Deployment {taken}")
 
     async def _delete(self, names: Sequence[str]) -> None:
         if set(names) >= self._created.keys():
@@ -294,19 +271,13 @@ class DeploymentLoadGenerator:
 
 @dataclass(frozen=True, slots=True)
 class FillPlan:
-    """How a cluster is filled and cleared.
+    """How a cluster is filled and cleared."""
 
-    Attributes:
-        settings: which Deployments are drawn, up to which load of the whole cluster, and how often it is filled.
-        seeds: seeds of the Deployments; with each of them the cluster is filled `settings.resets` times.
-        room: capacity of the cluster when the run began, so that a resumed run does the same.
-        fill_options: how the Deployments are created.
-    """
-
+    # Which Deployments are drawn, up to which load of the whole cluster, and how often it is filled
     settings: DeploymentSettings
-    seeds: tuple[int, ...]
-    room: ClusterCapacity
-    fill_options: FillOptions
+    seeds: tuple[int, ...]  # seeds of the Deployments; with each of them the cluster is filled `settings.resets` times
+    room: ClusterCapacity  # capacity of the cluster when the run began, so that a resumed run does the same
+    fill_options: FillOptions  # how the Deployments are created
 
     def rows(self) -> tuple[Row, ...]:
         """Return the Deployments that `generate` draws for this capacity and the load that other pods leave."""
@@ -324,7 +295,6 @@ class FillPlan:
         return tuple(row for seed in self.seeds for row in generate(settings, nodes, np.random.default_rng(seed)))
 
     def state(self, rows: Sequence[Row]) -> RunState:
-        """Return the state of a new run."""
         return RunState("run", new_id(), digest(rows), msgspec.to_builtins(self), len(rows))
 
     @classmethod
@@ -340,7 +310,6 @@ OTHER_VERSION = "this run was begun by another version of steersman; --clean rem
 
 
 def digest(rows: Sequence[Row]) -> str:
-    """Return a digest of rows."""
     sha256 = hashlib.sha256()
     for row in rows:
         sha256.update("\0".join(str(getattr(row, field.name)) for field in fields(row)).encode() + b"\n")

@@ -20,23 +20,16 @@ from steersman.kubernetes.config import KubeConfig
 from steersman.workloads.workload import RunningPods, Workload
 
 T = TypeVar("T")
-DEFAULT_NAME = "cluster"
-"""Name of the workload of a cluster without a context; else it is the context's."""
+DEFAULT_NAME = "cluster"  # name of the workload of a cluster without a context; else it is the context's
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """Cluster that a command acts on.
+    """Cluster that a command acts on."""
 
-    Attributes:
-        config: connection.
-        is_local: whether `steersman cluster up` started it.
-        by_default: whether it is the local cluster, chosen since no option names another.
-    """
-
-    config: KubeConfig
-    is_local: bool
-    by_default: bool = False
+    config: KubeConfig  # connection
+    is_local: bool  # whether `steersman cluster up` started it
+    by_default: bool = False  # whether it is the local cluster, chosen since no option names another
 
     def require_consent(self, what: str, *, yes: bool) -> None:
         """Raise UsageError if steersman did not start the cluster and `--yes` was not given.

@@ -20,10 +20,10 @@ from steersman.apps.load.run_state import (
     MANAGER,
     PODS,
     PRIORITY_CLASSES,
-    RUN,
     RunPodTracker,
     RunState,
     StateStore,
+    create_own,
     pod_object,
     run_labels,
 )
@@ -35,28 +35,20 @@ from steersman.kubernetes.client import MISSING, ApiError, Client
 CONCURRENCY = 96
 SAVE_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
-BIND_SECONDS = 10.0
-"""At the end, pods without a node are left waiting when none was bound for this long and none of them has an end."""
+BIND_SECONDS = 10.0  # at the end, pods without a node are left waiting when none was bound for this long
 NAMESPACES = "/api/v1/namespaces"
-MAX_PRIORITY = 1_000_000_000
-"""Upper limit of priorities; only Kubernetes' own classes may exceed it."""
+MAX_PRIORITY = 1_000_000_000  # upper limit of priorities; only Kubernetes' own classes may exceed it
 
 Job = tuple[Callable[[int], Awaitable[None]], int]
 
 
 class ReplaySpeed(msgspec.Struct, frozen=True):
-    """When pods are created.
+    """When pods are created."""
 
-    Attributes:
-        speed: seconds of the trace per second.
-        rate: pods per second, instead of their times; 0: their times, or all at once if they have none.
-    """
-
-    speed: float = 1.0
-    rate: float = 0.0
+    speed: float = 1.0  # seconds of the trace per second
+    rate: float = 0.0  # pods per second, instead of their times; 0: their times, or all at once if they have none
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not (math.isfinite(self.speed) and self.speed > 0):
             raise UsageError(f"--speed must be above 0, such as 3600 for an hour in a second, not {self.speed:g}")
         if not (math.isfinite(self.rate) and self.rate >= 0):
@@ -105,7 +97,6 @@ def placed(pods: Sequence[Pod], scheduler_name: str, namespace: str) -> tuple[Po
 
 
 def digest(pods: Sequence[ScheduledPod]) -> str:
-    """Return a digest of a replay."""
     sha256 = hashlib.sha256()
     for each in pods:
         sha256.update(f"{each.pod!r} {each.at!r} {each.runs!r}\n".encode())
@@ -196,18 +187,12 @@ class PodReplay:
     async def _create(self, i: int) -> None:
         pod = self.pods[i].pod
         manifest = pod_object(pod, self.state.id, self.image, self._classes.get(pod.priority, ""))
-        path = PODS.format(pod.namespace)
-        try:
-            await retry_transient(lambda: self.client.create(path, manifest))
-        except ApiError as error:
-            if error.status != 409:
-                raise SteersmanError(f"pod {pod.namespace}/{pod.name}: {error.message}") from None
-            existing = await retry_transient(lambda: self.client.get(f"{path}/{pod.name}"))
-            if (existing["metadata"].get("labels") or {}).get(RUN) != self.state.id:
-                raise SteersmanError(
-                    f"pod {pod.namespace}/{pod.name} exists already and is not of this replay; --clean removes what "
-                    "others made, --namespace names another place"
-                ) from None
+        what = f"pod {pod.namespace}/{pod.name}"
+        taken = (
+            f"{what} exists already and is not of this replay; --clean removes what others made, --namespace names "
+            "another place"
+        )
+        await create_own(self.client, PODS.format(pod.namespace), manifest, self.state.id, what, taken)
         self._creating.discard(i)
         # The watch may show the pod before the request is answered.
         self._unseen |= {f"{pod.namespace}/{pod.name}"} - self._seen

@@ -21,7 +21,7 @@ from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.decoding import PLACEHOLDER_IMAGE
 from steersman.cluster.objects.manifests import Manifest, pod_to_object
 from steersman.core.errors import InputError, SteersmanError
-from steersman.kubernetes.client import MISSING, ApiError, Client
+from steersman.kubernetes.client import CONFLICT, MISSING, ApiError, Client
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.workloads.generators.deployments import Row
 
@@ -32,14 +32,11 @@ CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "steersman"
-RUN = "steersman.dev/run"
-"""Label with the id of the run that created an object."""
-APP = "app"
-"""Label with the name of a Deployment."""
+RUN = "steersman.dev/run"  # label with the id of the run that created an object
+APP = "app"  # label with the name of a Deployment
 IMAGE = "busybox"
 SLEEP = ("sleep", "infinity")
-NOTHING = ("true",)
-"""Commands of containers and init containers."""
+NOTHING = ("true",)  # commands of containers and init containers
 _POD_SETTINGS: Mapping[str, Any] = {
     "terminationGracePeriodSeconds": 0,  # `sleep` needs no graceful shutdown
     "automountServiceAccountToken": False,
@@ -52,8 +49,7 @@ Kind = Literal["run", "replay"]
 ALL_PODS = "/api/v1/pods"
 DELETION_SECONDS = 300.0
 MAKERS = (DEPLOYMENTS, REPLICA_SETS)
-Report = Callable[[int, int], None]
-"""Called with the number of finished steps, and of all."""
+Report = Callable[[int, int], None]  # called with the number of finished steps, and of all
 
 
 def run_labels(run: str) -> dict[str, str]:
@@ -106,6 +102,18 @@ def pod_object(pod: Pod, run: str, image: str, priority_class: str = "") -> Mani
     return result
 
 
+async def create_own(client: Client, path: str, manifest: Manifest, run: str, what: str, taken: str) -> None:
+    """Create an object of a run, unless an earlier attempt has. Raises SteersmanError: it failed; `taken` says why."""
+    try:
+        await retry_transient(lambda: client.create(path, manifest))
+    except ApiError as error:
+        if error.status != CONFLICT:
+            raise SteersmanError(f"{what}: {error.message}") from None
+        existing = await retry_transient(lambda: client.get(f"{path}/{manifest['metadata']['name']}"))
+        if (existing["metadata"].get("labels") or {}).get(RUN) != run:
+            raise SteersmanError(taken) from None
+
+
 def check_name(name: str, file: str, where: str) -> None:
     """Raise InputError if Kubernetes would refuse the name of a Deployment, which is also a label value."""
     if not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
@@ -117,27 +125,17 @@ class RemovedError(SteersmanError):
 
 
 class RunState(msgspec.Struct, forbid_unknown_fields=True):
-    """State of an active or stopped run.
+    """State of an active or stopped run."""
 
-    Attributes:
-        kind: command that it is of.
-        id: value of the label of everything that it creates.
-        digest: digest of all its steps.
-        options: its options.
-        total: number of its steps.
-        done: number of finished steps.
-    """
-
-    kind: Kind
-    id: str
-    digest: str
-    options: dict[str, Any]
-    total: int
-    done: int = 0
+    kind: Kind  # command that it is of
+    id: str  # value of the label of everything that it creates
+    digest: str  # digest of all its steps
+    options: dict[str, Any]  # its options
+    total: int  # number of its steps
+    done: int = 0  # number of finished steps
 
 
 def new_id() -> str:
-    """Return a new id for a run."""
     return secrets.token_hex(4)
 
 
@@ -181,7 +179,7 @@ class StateStore:
             ) from None
 
     async def save(self, state: RunState) -> None:
-        """Save the state. Raises RemovedError: the run was removed.; SteersmanError: another process resumed it."""
+        """Save the state. Raises RemovedError: the run was removed; SteersmanError: another process resumed it."""
         try:
             self._version = _version(await retry_transient(lambda: self._replace(state)))
         except ApiError as error:
@@ -193,7 +191,6 @@ class StateStore:
             raise SteersmanError(f"another process continues this run (namespace {self.namespace!r})") from None
 
     async def end(self) -> None:
-        """Delete the state."""
         await delete_if_exists(self.client, f"{self._path}/{NAME}")
 
     async def _replace(self, state: RunState) -> Any:
@@ -276,7 +273,6 @@ class RunPodTracker:
         return True
 
     def notify(self) -> None:
-        """Wake those that wait for a condition."""
         self._changed.set()
 
     def keep(self, keys: Set[str]) -> None:
@@ -286,7 +282,6 @@ class RunPodTracker:
         self._changed.set()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """Apply a watch event."""
         head = pod_from_json(obj)
         if kind == "DELETED":
             self._lose(head.key)

@@ -19,8 +19,7 @@ POLL_SECONDS = 0.25
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "steersman"
-MANAGED_BY = f"{MANAGED_LABEL}={MANAGER}"
-"""Label selector of what `steersman workload` creates."""
+MANAGED_BY = f"{MANAGED_LABEL}={MANAGER}"  # label selector of what `steersman workload` creates
 MADE = (
     "/apis/apps/v1/namespaces/{}/deployments",
     "/apis/apps/v1/namespaces/{}/replicasets",
@@ -65,20 +64,13 @@ class DeletionTimeoutError(SteersmanError):
 
 
 async def until_gone(
-    delete: Callable[[], Awaitable[None]],
-    count: Callable[[], Awaitable[int]],
-    report: Callable[[int, int], None],
-    seconds: float,
-    looks: int = 1,
+    delete: Callable[[], Awaitable[None]],  # called repeatedly: a controller may have created more after the first time
+    count: Callable[[], Awaitable[int]],  # returns how much is left
+    report: Callable[[int, int], None],  # called with how much is gone, and of how much
+    seconds: float,  # timeout since the last progress
+    looks: int = 1,  # number of consecutive counts that must be zero, where a controller may create objects again
 ) -> int:
     """Delete until nothing is left, and return how much there was.
-
-    Args:
-        delete: called repeatedly: a controller may have created more after the first time.
-        count: returns how much is left.
-        report: called with how much is gone, and of how much.
-        seconds: timeout since the last progress.
-        looks: number of consecutive counts that must be zero, where a controller may create objects again.
 
     Raises:
         DeletionTimeoutError: there was no progress for longer.

@@ -37,7 +37,6 @@ class ControlPlane:
     version: str = ""
 
     def __str__(self) -> str:
-        """Return the text for messages."""
         backend = f"containers of {self.engine}" if self.engine else "processes of this machine"
         return f"Kubernetes {self.version}, {backend}"
 
@@ -203,7 +202,7 @@ def _remove(cluster_record: ClusterRecord, say: Callable[[str], None]) -> None:
     folder = record.folder_of(cluster_record.name)
     servers.stop(folder)  # of other backends, what is beside the control plane
     if cluster_record.way is ClusterBackend.CONTAINERS:
-        servers.remove_containers(folder, cluster_record.name)
+        servers.run_kwokctl(["kwokctl", "--name", cluster_record.name, "delete", "cluster"], folder)
     elif cluster_record.way is ClusterBackend.KUBECONFIG:
         try:
             asyncio.run(_delete_nodes(cluster_record))

@@ -29,8 +29,7 @@ from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.topology import ZONE, Hierarchy, label_nodes
 
 EXAMPLE = "64cpu,256Gi,110pods,8gpu:A100"
-DEFAULT_PREFIX = "node"
-"""Of the names of nodes: node-0000 and on."""
+DEFAULT_PREFIX = "node"  # of the names of nodes: node-0000 and on
 MAX_PODS = 1_000_000
 MAX_COUNTED_GPUS = 10_000
 MIN_MEMORY_BYTES = 1 << 20
@@ -45,16 +44,13 @@ _LABEL = re.compile("[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 NODES = "/api/v1/nodes"
 TYPE_LABEL = "type"
 KWOK = "kwok"
-KWOK_KEY = "kwok.x-k8s.io/node"
-"""Annotation of nodes that KWOK simulates, and key of the taint that keeps pods off them."""
+KWOK_KEY = "kwok.x-k8s.io/node"  # annotation of nodes that KWOK simulates, and key of the taint that keeps pods off
 READY = "Ready"
 NO_PRESSURE = {"MemoryPressure": "SufficientMemory", "DiskPressure": "NoDiskPressure", "PIDPressure": "SufficientPID"}
 """Conditions of a healthy node, and what kubelet gives for their reasons."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-CLUSTER_KEY = "steersman.dev/cluster"
-"""Annotation of nodes that were created for the local cluster of this name."""
-MANY_PODS = 1_000_000
-"""Limit of pods on a node without one, as KWOK sets it: kube-scheduler takes a missing limit for zero."""
+CLUSTER_KEY = "steersman.dev/cluster"  # annotation of nodes that were created for the local cluster of this name
+MANY_PODS = 1_000_000  # limit of pods on a node without one, as KWOK sets it: kube-scheduler takes none for 0
 MAX_NODES = 100_000
 CONCURRENCY = 64
 PATIENCE_SECONDS = 60.0

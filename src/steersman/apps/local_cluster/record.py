@@ -59,33 +59,21 @@ def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
 class ClusterBackend(enum.StrEnum):
     """How a cluster was started."""
 
-    BINARIES = "binaries"
-    """Servers of this machine, built from Go modules."""
-    CONTAINERS = "containers"
-    """Servers in containers, by kwokctl."""
-    KUBECONFIG = "kubeconfig"
-    """An existing cluster of somebody else."""
+    BINARIES = "binaries"  # servers of this machine, built from Go modules
+    CONTAINERS = "containers"  # servers in containers, by kwokctl
+    KUBECONFIG = "kubeconfig"  # an existing cluster of somebody else
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A local cluster.
-
-    Attributes:
-        name: its name.
-        way: how it was started.
-        kubeconfig: absolute path of its kubeconfig.
-        context: context in that file.
-        ready: whether it started completely; false while it starts, and forever if that was killed.
-        engine: container engine that runs it, "" for other backends.
-        kubernetes: version of its API server when it was brought up, such as `v1.37.2`; "" where it is not known.
-    """
+    """A local cluster."""
 
     name: str
-    way: ClusterBackend
-    kubeconfig: str
-    context: str
-    ready: bool = False
-    engine: str = ""
+    way: ClusterBackend  # how it was started
+    kubeconfig: str  # absolute path of its kubeconfig
+    context: str  # context in that file
+    ready: bool = False  # whether it started completely; false while it starts, and forever if that was killed
+    engine: str = ""  # container engine that runs it, "" for other backends
+    # Version of its API server when it was brought up, such as `v1.37.2`; "" where it is not known
     kubernetes: str = ""
 
     @property
@@ -138,7 +126,6 @@ def require(name: str) -> ClusterRecord:
 
 
 def names() -> list[str]:
-    """Return the names of all clusters."""
     return sorted(path.parent.name for path in clusters_root().glob(f"*/{RECORD}"))
 
 

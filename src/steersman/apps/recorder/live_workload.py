@@ -27,8 +27,7 @@ class Resource(NamedTuple):
         return self.path.rpartition("/")[2]
 
 
-REQUIRED = (Resource("Node", "v1", NODES), Resource("Pod", "v1", ALL_PODS))
-"""Kinds without which there is no workload."""
+REQUIRED = (Resource("Node", "v1", NODES), Resource("Pod", "v1", ALL_PODS))  # kinds without which there is no workload
 OPTIONAL = (
     *(Resource(each.kind, each.version, each.path) for each in SELECTING),
     Resource("Deployment", "apps/v1", "/apis/apps/v1/deployments"),

@@ -36,29 +36,22 @@ class RecordingSummary:
 
 
 class EventLog(Listener):
-    """Listener of a cache that logs what happens.
-
-    Attributes:
-        entries: logged events.
-        decisions: bindings, by this scheduler, of pods that were pending before.
-    """
+    """Listener of a cache that logs what happens."""
 
     def __init__(self, scheduler_name: str, on_decision: Callable[[int], None] = lambda _: None) -> None:
         self.scheduler_name, self._on_decision = scheduler_name, on_decision
-        self.entries: list[LoggedEvent] = []
-        self.decisions = 0
+        self.entries: list[LoggedEvent] = []  # logged events
+        self.decisions = 0  # bindings, by this scheduler, of pods that were pending before
         self.state: Callable[[], ClusterState] = lambda: ClusterState(())
         self._nodes: dict[int, Node] = {}
         self._waiting: set[str] = set()
 
     def on_pod_pending(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         if pod.key not in self._waiting:
             self._waiting.add(pod.key)
             self._note(PodEvent(pod.key, pod.pod))
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self._note(PodEvent(pod.key, pod.pod, pod.node, pod.devices))
         if pod.key in self._waiting:
             self._waiting.discard(pod.key)
@@ -67,7 +60,6 @@ class EventLog(Listener):
                 self._on_decision(self.decisions)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self._waiting.discard(pod.key)
         self._note(PodEvent(pod.key, pod.pod, gone=True))
 

@@ -134,7 +134,11 @@ class _Mask:
         )
 
     def constraints(self, result: Constraints) -> Constraints:
-        terms, preferred, value = self.node_term, self.affinity_term, self.text
+        terms, value = self.node_term, self.text
+
+        def preferred(term: PodAffinityTerm) -> PodAffinityTerm:
+            return replace(term, selector=self.selector(term.selector))
+
         return replace(
             result,
             node_name=value(result.node_name),
@@ -160,9 +164,6 @@ class _Mask:
 
     def node_term(self, term: NodeSelectorTerm) -> NodeSelectorTerm:
         return NodeSelectorTerm(self.requirements(term.expressions), self.requirements(term.fields))
-
-    def affinity_term(self, term: PodAffinityTerm) -> PodAffinityTerm:
-        return replace(term, selector=self.selector(term.selector))
 
     def selector(self, selector: PodSelector) -> PodSelector:
         spaces, requirements = selector.namespaces, selector.requirements

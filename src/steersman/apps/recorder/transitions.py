@@ -33,8 +33,7 @@ from steersman.workloads.topology import node_places
 Arrays = dict[str, npt.NDArray[Any]]
 Row = npt.NDArray[np.float64]
 PARTS = ("nodes", "pod", "context", "mask", "groups")
-NOTHING = {"nodes": 0, "mask": 0, "groups": -1}
-"""Padding of observations where a node did not exist."""
+NOTHING = {"nodes": 0, "mask": 0, "groups": -1}  # padding of observations where a node did not exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +46,13 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True)
 class PodEvent:
-    """A pod became pending (`node` ""), was bound, or was deleted (`gone`).
+    """A pod became pending (`node` ""), was bound, or was deleted (`gone`)."""
 
-    Attributes:
-        key: namespace and name.
-        pod: the pod without its node.
-        node: its node.
-        devices: bit mask of the GPU devices that it holds there; None: unknown.
-        gone: whether it was deleted or has finished.
-    """
-
-    key: str
-    pod: Pod
-    node: str = ""
-    devices: int | None = None
-    gone: bool = False
+    key: str  # namespace and name
+    pod: Pod  # the pod without its node
+    node: str = ""  # its node
+    devices: int | None = None  # bit mask of the GPU devices that it holds there; None: unknown
+    gone: bool = False  # whether it was deleted or has finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +138,6 @@ class ObservationBuilder:
         return parts | {"groups": self.groups}
 
     def place(self, key: str, placed: PlacedPod) -> None:
-        """Place a pod on a node."""
         self._changed(self._place(key, placed))
 
     def remove(self, key: str, pod: Pod) -> None:
@@ -190,41 +180,27 @@ def _learned(known: EpisodeContext, profile: ProfileArrays, state: ClusterState)
 
 @dataclass(slots=True)
 class ObservedDecision:
-    """A decision with what is known only at the next one: how long pods waited, and whether it was the last.
+    """A decision with what is known only at the next one: how long pods waited, and whether it was the last."""
 
-    Attributes:
-        before: observation of the nodes that existed.
-        columns: [n] columns of these nodes among all that ever existed.
-        action: column of the chosen node.
-        row, next_row: states before and after it, see `objectives.summary`.
-        terminated: whether all pods of the scheduler were gone before the next decision.
-    """
-
-    before: Arrays
-    columns: list[int]
-    action: int
+    before: Arrays  # observation of the nodes that existed
+    columns: list[int]  # [n] columns of these nodes among all that ever existed
+    action: int  # column of the chosen node
+    # `row`, `next_row`: states before and after it, see `objectives.summary`.
     row: Row
     next_row: Row
-    terminated: bool = False
+    terminated: bool = False  # whether all pods of the scheduler were gone before the next decision
 
 
 @dataclass(slots=True)
 class Transitions:
-    """Recorded transitions.
+    """Recorded transitions."""
 
-    Attributes:
-        seen: the decisions.
-        nodes: all nodes that ever existed, in their last form.
-        skipped_decisions: decisions for nodes that the state before them forbids.
-    """
-
-    seen: list[ObservedDecision] = field(default_factory=list)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    skipped_decisions: int = 0
+    seen: list[ObservedDecision] = field(default_factory=list)  # the decisions
+    nodes: dict[str, Node] = field(default_factory=dict)  # all nodes that ever existed, in their last form
+    skipped_decisions: int = 0  # decisions for nodes that the state before them forbids
 
 
 def transitions(entries: Sequence[LoggedEvent], scheduler_name: str, view: View) -> Transitions:
-    """Return the decisions of a scheduler."""
     return EventLogReader(entries, scheduler_name, episode_context(entries, scheduler_name, view)).read()
 
 
@@ -290,7 +266,6 @@ class EventLogReader:
         self._time, self._at = entries[0].time if entries else 0.0, 0
 
     def read(self) -> Transitions:
-        """Read the whole log."""
         for i, entry in enumerate(self.entries):
             self._at = i
             self._wait_until(entry.time)

@@ -35,23 +35,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FoundScheduler:
-    """A kube-scheduler that the API tells of.
+    """A kube-scheduler that the API tells of."""
 
-    Attributes:
-        name: who it is, such as `pod kube-system/kube-scheduler-a`.
-        node: where its file is; "" if that does not matter.
-        file: path of `--config`; "" without that flag.
-        gates: value of `--feature-gates`.
-        source: the ConfigMap that has the file, such as `ConfigMap kube-system/scheduler`; "" if none has.
-        content: text of the configuration; "" if it cannot be read.
-    """
-
-    name: str
-    node: str = ""
-    file: str = ""
-    gates: str = ""
-    source: str = ""
-    content: str = ""
+    name: str  # who it is, such as `pod kube-system/kube-scheduler-a`
+    node: str = ""  # where its file is; "" if that does not matter
+    file: str = ""  # path of `--config`; "" without that flag
+    gates: str = ""  # value of `--feature-gates`
+    source: str = ""  # the ConfigMap that has the file, such as `ConfigMap kube-system/scheduler`; "" if none has
+    content: str = ""  # text of the configuration; "" if it cannot be read
 
 
 async def find_schedulers(client: Client) -> list[FoundScheduler]:

@@ -20,8 +20,7 @@ from steersman.cluster.objects.fields import FieldError
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, object_key
 
-RATE_SECONDS = 5.0
-"""Window of the mean rate of bindings."""
+RATE_SECONDS = 5.0  # window of the mean rate of bindings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,11 @@ class PodUse:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node, whether it is ready, and the sums of its pods' requests.
-
-    Attributes:
-        use: `cpu` in milli, `memory` in bytes, the number of `pods`, and milli units by name (`requested_units`).
-    """
+    """A node, whether it is ready, and the sums of its pods' requests."""
 
     node: Node
     ready: bool
+    # `cpu` in milli, `memory` in bytes, the number of `pods`, and milli units by name (`requested_units`)
     use: Counter[str]
 
     @property
@@ -87,24 +83,15 @@ class BindingRate:
 
 @dataclass(slots=True)
 class ClusterUse:
-    """State of a cluster for display.
+    """State of a cluster for display."""
 
-    Attributes:
-        nodes: nodes by name, and whether they are ready.
-        pods: unfinished pods by namespace and name.
-        version: incremented with every change.
-        bound: bindings of pods that were seen waiting.
-        unreadable: nodes and pods that make no sense, with the reason: they are counted, but without capacity or
-            requests.
-        offers: what nodes offer by DRA.
-    """
-
-    offers: DeviceOffers = field(default_factory=DeviceOffers)
-    version: int = 0
-    bound: int = 0
+    offers: DeviceOffers = field(default_factory=DeviceOffers)  # what nodes offer by DRA
+    version: int = 0  # incremented with every change
+    bound: int = 0  # bindings of pods that were seen waiting
+    # Nodes and pods that make no sense, with the reason: they are counted, but without capacity or requests
     unreadable: dict[str, FieldError] = field(default_factory=dict)
-    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    pods: dict[str, PodUse] = field(default_factory=dict)
+    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)  # nodes by name, and whether they are ready
+    pods: dict[str, PodUse] = field(default_factory=dict)  # unfinished pods by namespace and name
     _uses: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _waiting: Counter[str] = field(default_factory=Counter)
     _rate: BindingRate = field(default_factory=BindingRate)
@@ -122,7 +109,6 @@ class ClusterUse:
         return self._rate.of(now, self.bound)
 
     def put_node(self, obj: NodeObject) -> None:
-        """Add or update a node."""
         name = obj.metadata.name
         try:
             node = self.offers.node(decode_node(obj))
@@ -134,13 +120,11 @@ class ClusterUse:
         self.version += 1
 
     def drop_node(self, name: str) -> None:
-        """Remove a node."""
         self.unreadable.pop(name, None)
         self.nodes.pop(name, None)
         self.version += 1
 
     def put_pod(self, obj: PodObject) -> None:
-        """Add or update a pod."""
         if obj.finished:
             self.drop_pod(obj.key)
             return
@@ -156,7 +140,6 @@ class ClusterUse:
         self._count(pod, 1)
 
     def drop_pod(self, key: str) -> None:
-        """Remove a deleted or finished pod."""
         self.unreadable.pop(key, None)
         if (before := self.pods.pop(key, None)) is not None:
             self._count(before, -1)
@@ -199,7 +182,6 @@ class ObjectHandler:
             self._drop(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """Apply an event."""
         if kind == "DELETED":
             self._drop(object_key(obj))
         else:

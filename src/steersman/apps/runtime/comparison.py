@@ -35,28 +35,19 @@ from steersman.simulation.selection.choice import MemberChoice, choice_of
 from steersman.workloads.profile import GpuRequest, Shape, node_shapes, profile_distance, shapes_digest
 from steersman.workloads.workload import Workload
 
-COMPARED_OBJECTIVE = "allocation"
-"""Objective by which a comparison with rules ranks policies."""
-FALLBACK_RULE = DEFAULT_RULE
-"""Rule that decides until the first comparison has ended, and where a policy behind HTTP does not answer."""
-LEAST_PODS = 20
-"""Pods that must have arrived before a comparison."""
-MAX_SAMPLED_PODS = 2000
-"""Pods that a comparison draws from; a larger window is sampled uniformly."""
-PODS_GROWTH_FACTOR = 4
-"""Growth of the number of pods in the window since the last comparison that triggers another one."""
-MAX_NODE_CHANGE = 0.05
-"""Share of the nodes that were added, removed or changed shape beyond which a comparison is repeated."""
-MAX_PROFILE_DISTANCE = 0.1
-"""Distance between two workload profiles beyond which a comparison is repeated, in addition to sampling noise."""
+COMPARED_OBJECTIVE = "allocation"  # objective by which a comparison with rules ranks policies
+FALLBACK_RULE = DEFAULT_RULE  # decides until the first comparison ends, and where a policy behind HTTP does not answer
+LEAST_PODS = 20  # pods that must have arrived before a comparison
+MAX_SAMPLED_PODS = 2000  # pods that a comparison draws from; a larger window is sampled uniformly
+PODS_GROWTH_FACTOR = 4  # growth of the number of pods in the window since the last comparison that triggers another one
+MAX_NODE_CHANGE = 0.05  # share of the nodes that were added, removed or reshaped beyond which it is repeated
+MAX_PROFILE_DISTANCE = 0.1  # distance of two profiles, beyond sampling noise, at which it is repeated
 LIMIT_SECONDS = 1800.0
 """Timeout of a comparison, whose draws are bounded: seconds on 1,000 nodes; the first one on a machine compiles for
 about a minute."""
-RETRY_SECONDS = 600.0
-"""Delay after a failed comparison."""
+RETRY_SECONDS = 600.0  # delay after a failed comparison
 NICENESS = 10
-Compare = Callable[[tuple[Workload, Policy]], MemberChoice]
-"""Function that returns what decides on a workload, see `compare`."""
+Compare = Callable[[tuple[Workload, Policy]], MemberChoice]  # returns what decides on a workload, see `compare`
 
 log = structlog.get_logger("policy")
 
@@ -141,17 +132,11 @@ class PolicyReloader:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonBasis:
-    """Cluster and workload for which a comparison's result is valid.
+    """Cluster and workload for which a comparison's result is valid."""
 
-    Attributes:
-        nodes: number of nodes by shape.
-        requests: share of the pods by GPU request.
-        pods: number of pods observed; None for a policy file's basis, which is exact.
-    """
-
-    nodes: Mapping[Shape, int]
-    requests: Mapping[GpuRequest, float]
-    pods: int | None
+    nodes: Mapping[Shape, int]  # number of nodes by shape
+    requests: Mapping[GpuRequest, float]  # share of the pods by GPU request
+    pods: int | None  # number of pods observed; None for a policy file's basis, which is exact
 
     def holds_for(self, now: ComparisonBasis) -> bool:
         """Return True if nodes and pods have not changed enough to repeat the comparison."""
@@ -201,19 +186,12 @@ def stored_basis(file: PolicyReloader, now: ComparisonBasis) -> ComparisonBasis 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """Active policy.
+    """Active policy."""
 
-    Attributes:
-        policy: the policy; a portfolio's member carries the portfolio's name.
-        member: name of the portfolio's member; "" if the policy is no portfolio.
-        version: digest of the policy file; "" for a rule that replaces the policy.
-        evidence: the comparison that chose it, in a sentence; "" without one.
-    """
-
-    policy: Policy
-    member: str = ""
-    version: str = ""
-    evidence: str = ""
+    policy: Policy  # the policy; a portfolio's member carries the portfolio's name
+    member: str = ""  # name of the portfolio's member; "" if the policy is no portfolio
+    version: str = ""  # digest of the policy file; "" for a rule that replaces the policy
+    evidence: str = ""  # the comparison that chose it, in a sentence; "" without one
 
     def is_same(self, other: PolicyChoice) -> bool:
         """Return True if both choices select the same policy, member, file version and weights."""
@@ -237,34 +215,23 @@ def compare(task: tuple[Workload, Policy]) -> MemberChoice:
 
 
 class PolicyComparison:
-    """Choice of the active policy on a live cluster, with its reasons in the log.
-
-    Args:
-        file: the configured policy.
-        unchecked: whether the configured policy is used without a comparison; a portfolio then uses its first member.
-        clock: function that returns the time in seconds.
-        work: function that compares; it runs in a separate process, so it must be a module-level function.
-        limit: timeout of a comparison in seconds.
-
-    Attributes:
-        file: the configured policy.
-        choice: the active policy.
-        result: result of the last comparison; None before the first one.
-        finished: end of the last comparison in seconds of the clock.
-        failures: number of failed comparisons.
-    """
+    """Choice of the active policy on a live cluster, with its reasons in the log."""
 
     def __init__(
         self,
         file: PolicyReloader,
         *,
+        # Whether the configured policy is used without a comparison; a portfolio then uses its first member
         unchecked: bool = False,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,  # function that returns the time in seconds
+        # Function that compares; it runs in a separate process, so it must be a module-level function
         work: Compare = compare,
-        limit: float = LIMIT_SECONDS,
+        limit: float = LIMIT_SECONDS,  # timeout of a comparison in seconds
     ) -> None:
         self.file, self._unchecked, self._clock, self._work, self._limit = file, unchecked, clock, work, limit
-        self.result: MemberChoice | None = None
+        self.result: MemberChoice | None = None  # result of the last comparison; None before the first one
+        # `finished`: end of the last comparison in seconds of the clock
+        # `failures`: number of failed comparisons
         self.finished, self.failures = 0.0, 0
         self._basis: ComparisonBasis | None = None
         self._retry_at = 0.0
@@ -302,8 +269,10 @@ class PolicyComparison:
         if self._basis is not None and not is_new and self._basis.holds_for(now):
             return False
         if now.skip_reason:
-            if nodes:  # else they are not listed yet
-                self._log_skip(now.skip_reason)
+            if nodes and now.skip_reason != self._logged_reason:  # without nodes they are not listed yet
+                self._logged_reason = now.skip_reason
+                decides = self.choice.policy.name
+                log.info("the policy cannot be compared with rules yet", why=now.skip_reason, decides=decides)
             return False
         if self._clock() < self._retry_at and not is_new:
             return False
@@ -357,11 +326,6 @@ class PolicyComparison:
     def _activate(self, choice: PolicyChoice) -> bool:
         self._version, previous, self.choice = self.file.version, self.choice, choice
         return not choice.is_same(previous)
-
-    def _log_skip(self, reason: str) -> None:
-        if reason != self._logged_reason:
-            self._logged_reason = reason
-            log.info("the policy cannot be compared with rules yet", why=reason, decides=self.choice.policy.name)
 
 
 def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:

@@ -25,14 +25,10 @@ from steersman.prometheus.probe import Probe
 
 ADDRESS = "127.0.0.1"
 SHUTDOWN_SECONDS = 1.0
-KEEPALIVE_SECONDS = 3630.0
-"""Time after which an idle connection is closed: longer than proxies keep theirs, see aiohttp."""
-OPEN = ("/metrics", "/healthz", "/livez", "/readyz")
-"""Paths of every server; they need no authentication."""
-Checks = Mapping[str, Callable[[], str]]
-"""Functions by check name that return the problem in a few words, "" if the check passes."""
-VERBOSE = "verbose"
-"""Query parameter of a probe that adds the notes, which never fail it."""
+KEEPALIVE_SECONDS = 3630.0  # time after which an idle connection is closed: longer than proxies keep theirs
+OPEN = ("/metrics", "/healthz", "/livez", "/readyz")  # paths of every server; they need no authentication
+Checks = Mapping[str, Callable[[], str]]  # by name; return the problem in a few words, "" if the check passes
+VERBOSE = "verbose"  # query parameter of a probe that adds the notes, which never fail it
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = structlog.get_logger("http")
@@ -40,17 +36,13 @@ log = structlog.get_logger("http")
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Checks of a server's probes.
+    """Checks of a server's probes."""
 
-    Attributes:
-        healthy: of `/healthz` and `/livez`; if one fails, the process should be restarted.
-        ready: additional ones of `/readyz`.
-        notes: reported with `?verbose` alone; they fail no probe, because a degraded server that still responds
-            correctly stays in its service's endpoints.
-    """
-
+    # Of `/healthz` and `/livez`; if one fails, the process should be restarted
     healthy: Checks = field(default_factory=dict)
-    ready: Checks = field(default_factory=dict)
+    ready: Checks = field(default_factory=dict)  # additional ones of `/readyz`
+    # Reported with `?verbose` alone; they fail no probe, because a degraded server that still responds correctly
+    # stays in its service's endpoints
     notes: Checks = field(default_factory=dict)
 
 
@@ -64,26 +56,17 @@ class ListenAddress:
 
 
 class WebServer:
-    """HTTP or HTTPS server; an asynchronous context manager that listens inside its block.
-
-    Args:
-        registry: metrics of `/metrics`.
-        probes: checks of the probes.
-        listen: where it listens.
-        app: application with further routes.
-        headers: headers of responses to requests that no handler answers.
-        keepalive_seconds: time after which an idle connection is closed.
-        loop: event loop of what the metrics are read from; None: the one that serves them.
-    """
+    """HTTP or HTTPS server; an asynchronous context manager that listens inside its block."""
 
     def __init__(
         self,
-        registry: CollectorRegistry,
-        probes: Probes,
-        listen: ListenAddress,
-        app: web.Application | None = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
-        keepalive_seconds: float = KEEPALIVE_SECONDS,
+        registry: CollectorRegistry,  # metrics of `/metrics`
+        probes: Probes,  # checks of the probes
+        listen: ListenAddress,  # where it listens
+        app: web.Application | None = None,  # application with further routes
+        headers: Mapping[str, str] = MappingProxyType({}),  # headers of responses to requests that no handler answers
+        keepalive_seconds: float = KEEPALIVE_SECONDS,  # time after which an idle connection is closed
+        # Event loop of what the metrics are read from; None: the one that serves them
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.port = listen.port
@@ -115,7 +98,6 @@ class WebServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop listening and close all connections."""
         await self._runner.cleanup()
 
 

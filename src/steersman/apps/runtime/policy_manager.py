@@ -47,34 +47,26 @@ from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import Configuration
+from steersman.prometheus.families import counter_family
 from steersman.workloads.formats.kubernetes.controllers import services_of
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.workload import SpreadSelectors
 
-WINDOW = 10_000
-"""Size of the sliding window in pods."""
-NEW_SHARE = 0.1
-"""Share of the window that must be new before the profile is rebuilt."""
-GENERIC_KINDS = 10
-"""Kinds of pods whose weight the generic ones have: half of a profile where the window holds as many kinds."""
-PODS_OF_EMPTY_WINDOW = 100
-"""Number of generic pods for an empty window."""
+WINDOW = 10_000  # size of the sliding window in pods
+NEW_SHARE = 0.1  # share of the window that must be new before the profile is rebuilt
+GENERIC_KINDS = 10  # kinds of pods whose weight the generic ones have: half of a profile of as many kinds
+PODS_OF_EMPTY_WINDOW = 100  # number of generic pods for an empty window
 """Typical pods and the types of the cluster's GPUs."""
-CHECK_INTERVAL_SECONDS = 10.0
-"""Interval of the checks whether the workload profile or the policy file changed."""
-GROWTH_INTERVAL_SECONDS = 1.0
-"""Interval of the checks whether at least half of the workload profile's window is new."""
-LOOK_SECONDS = 5.0
-"""Interval of the checks whether a comparison with rules is due, until the active policy is settled."""
-SETTLED_INTERVAL_SECONDS = 60.0
-"""Interval of these checks afterwards; on 5,000 nodes a check takes 7 ms."""
+CHECK_INTERVAL_SECONDS = 10.0  # interval of the checks whether the workload profile or the policy file changed
+GROWTH_INTERVAL_SECONDS = 1.0  # interval of the checks whether at least half of the workload profile's window is new
+LOOK_SECONDS = 5.0  # interval of the checks whether a comparison with rules is due, until the active policy is settled
+SETTLED_INTERVAL_SECONDS = 60.0  # interval of these checks afterwards; on 5,000 nodes a check takes 7 ms
 BURST_GROWTH = 1.1
 """Growth of the number of pods within `LOOK_SECONDS` that counts as a burst. The first pods of a burst belong to a few
 controllers, and the best policy for them may be the worst for the pods that follow, so a comparison waits."""
 MAX_REMEMBERED_WARNINGS = 1000
 """Warnings that are not repeated. GPU names come from nodes and are unbounded, so beyond this the memory is cleared."""
-EARLY_CHECK_GROWTH = 2
-"""Growth of the number of pods since the last check that makes the next one due early."""
+EARLY_CHECK_GROWTH = 2  # growth of the number of pods since the last check that makes the next one due early
 
 log, profile_log = structlog.get_logger("policy"), structlog.get_logger("profile")
 
@@ -87,7 +79,6 @@ class PodWindow:
         self._new = 0
 
     def __len__(self) -> int:
-        """Return the number of pods."""
         return len(self._classes)
 
     def see(self, pod_class: PodClass) -> None:
@@ -146,19 +137,14 @@ def generic_pods(nodes: Iterable[Node], count: int) -> list[PodClass]:
 
 
 class LiveProfile(PodWindow):
-    """Workload profile of a sliding window over pods.
-
-    Attributes:
-        pods: the typical pods in use.
-        leftovers: their leftover tables; None if no policy needs them or they are not computed yet.
-        made_at: time of the last build, in seconds of `time.time`.
-    """
+    """Workload profile of a sliding window over pods."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pods: tuple[TypicalPod, ...] = ()
+        self.pods: tuple[TypicalPod, ...] = ()  # the typical pods in use
+        # Their leftover tables; None if no policy needs them or they are not computed yet
         self.leftovers: LeftoverArrays | None = None
-        self.made_at = time.time()
+        self.made_at = time.time()  # time of the last build, in seconds of `time.time`
 
     async def make(self, *, leftovers: bool) -> bool:
         """Rebuild the profile, and return True if it changed. A separate process computes the leftover tables.
@@ -188,7 +174,6 @@ class LiveSpreadSelectors:
         self._selectors, self._version, self._current = selectors, 0, SpreadSelectors()
 
     def __call__(self) -> SpreadSelectors:
-        """Return the current selectors."""
         if self._selectors is not None and self._version != self._selectors.version:
             self._version, self._current = self._selectors.version, services_of(self._selectors)
         return self._current
@@ -201,7 +186,6 @@ class PolicyMetrics(Collector):
         self._comparison = comparison
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of one scrape."""
         comparison, choice = self._comparison, self._comparison.choice
         info = GaugeMetricFamily(
             "steersman_policy_info",
@@ -211,12 +195,8 @@ class PolicyMetrics(Collector):
         info.add_metric((choice.policy.name, choice.member, choice.version), 1)
         yield info
         file = comparison.file
-        reads = CounterMetricFamily(
-            "steersman_policy_reads", "Reads of the policy file by result: loaded or refused.", labels=["result"]
-        )
-        for outcome, count in file.reads.items():
-            reads.add_metric((outcome,), count)
-        yield reads
+        text = "Reads of the policy file by result: loaded or refused."
+        yield counter_family("steersman_policy_reads", text, "result", file.reads)
         yield GaugeMetricFamily(
             "steersman_policy_file_broken",
             "1 if the policy file is unusable and the previous policy stays active, else 0.",
@@ -248,24 +228,16 @@ class PolicyMetrics(Collector):
 
 
 class PolicyManager:
-    """Own the active policy and its workload profile; reload the file and request new deciders when either changes.
-
-    Args:
-        policy: the configured policy.
-        telemetry: measurements of the cluster; None without telemetry. The caller keeps them up to date.
-        unchecked: whether a learned policy is used without a comparison with rules on the cluster.
-        scheduler_name: the scheduler whose pods decide which nodes are eligible; "": the pods that are asked about.
-
-    Attributes:
-        score_client: client of the server of a policy that is a URL; None for any other policy.
-    """
+    """Own the active policy and its workload profile; reload the file and request new deciders when either changes."""
 
     def __init__(
         self,
         policy: PolicyReloader,
+        # Measurements of the cluster; None without telemetry. The caller keeps them up to date.
         telemetry: TelemetryCollector | None = None,
         *,
-        unchecked: bool = False,
+        unchecked: bool = False,  # whether a learned policy is used without a comparison with rules on the cluster
+        # The scheduler whose pods decide which nodes are eligible; "": the pods that are asked about
         scheduler_name: str = "",
     ) -> None:
         self.scheduler_name = scheduler_name
@@ -273,16 +245,15 @@ class PolicyManager:
         self._warned: set[str] = set()
         self.comparison = PolicyComparison(policy, unchecked=unchecked)
         url = server_url(policy.policy)
+        # Client of the server of a policy that is a URL; None for any other policy
         self.score_client = LiveScoreClient(url, FALLBACK_RULE) if url else None
 
     @property
     def policy(self) -> Policy:
-        """The configured policy."""
         return self.file.policy
 
     @property
     def deciding(self) -> Policy:
-        """The active policy."""
         return self.comparison.choice.policy
 
     def see(self, pod: CachedPod) -> None:
@@ -402,21 +373,17 @@ def _nodes(state: ClusterState) -> list[Node]:
 
 
 def warm_up(
+    # The policy; for a learned one, the rule that decides before the comparison is compiled, too; for one behind
+    # HTTP, the rule that decides where its server fails
     policy: Policy,
-    choose: Callable[[Decider, PodQuery], NodeChoice | None] = Decider.choose,
+    choose: Callable[[Decider, PodQuery], NodeChoice | None] = Decider.choose,  # function that chooses a node for a pod
     *,
-    telemetry: bool = False,
+    telemetry: bool = False,  # whether the kernels of latency limits are compiled
 ) -> None:
     """Compile all kernels of a policy by decisions on a cluster of one node.
 
     One pod has a constraint on other pods, and with telemetry one has a latency limit, because some kernels run for
     such pods alone.
-
-    Args:
-        policy: the policy; for a learned one, the rule that decides before the comparison is compiled, too; for one
-            behind HTTP, the rule that decides where its server fails.
-        choose: function that chooses a node for a pod.
-        telemetry: whether the kernels of latency limits are compiled.
     """
     candidates = [] if server_url(policy) else [policy]
     if policy.is_learned or server_url(policy):

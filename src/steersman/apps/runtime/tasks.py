@@ -17,10 +17,8 @@ from steersman.core.event_loop import Backoff
 from steersman.kubernetes.client import MISSING, ApiError, Client, UnreachableError, is_transient
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 60.0
-"""Time after which a transient error is no longer retried."""
-WAIT_SECONDS = (0.2, 5.0)
-"""First and longest delay between two attempts."""
+PATIENCE_SECONDS = 60.0  # time after which a transient error is no longer retried
+WAIT_SECONDS = (0.2, 5.0)  # first and longest delay between two attempts
 CONCURRENCY = 32
 
 
@@ -189,7 +187,6 @@ class BackgroundTasks:
         self._failed: BaseException | None = None
 
     async def __aenter__(self) -> None:
-        """Start the tasks."""
         block_task = asyncio.current_task()
         assert block_task is not None
 
@@ -204,7 +201,6 @@ class BackgroundTasks:
             self._tasks.append(task)
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop the tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

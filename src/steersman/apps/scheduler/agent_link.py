@@ -22,10 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-ANSWER_SECONDS = 2.0
-"""Time that the pods wait for the agent's answer; an update of PPO takes a few tenths of a second."""
-END_SECONDS = 10.0
-"""Time for the agent to write its last checkpoint."""
+ANSWER_SECONDS = 2.0  # time that the pods wait for the agent's answer; an update of PPO takes a few tenths of a second
+END_SECONDS = 10.0  # time for the agent to write its last checkpoint
 
 ANSWERED, INFEASIBLE, LATE, ABSENT = "answered", "infeasible", "late", "absent"
 """Results of a question: the agent decided; its node is not feasible, or not any more; it did not answer in time; it is
@@ -38,36 +36,24 @@ log = structlog.get_logger("learning")
 
 @dataclass(frozen=True, slots=True)
 class DecisionOutcome:
-    """Outcome of a decision: the node taken and its reward, or the states that determine it.
+    """Outcome of a decision: the node taken and its reward, or the states that determine it."""
 
-    Attributes:
-        slot: chosen slot, by the agent or by the fallback in its stead; -1: none, the pod was deleted before.
-        before, after: the states before and after it, [16] each, see `objectives.summary`; where nodes' metrics are
-            rewarded, both are the state after it.
-        reward: its reward where nodes' metrics are rewarded; None: the states determine it.
-        ended: whether all pods of the scheduler were gone before the next decision.
-    """
-
-    slot: int
+    slot: int  # chosen slot, by the agent or by the fallback in its stead; -1: none, the pod was deleted before
+    # `before`, `after`: the states before and after it, [16] each, see `objectives.summary`; where nodes' metrics are
+    # rewarded, both are the state after it.
     before: Row
     after: Row
-    reward: float | None = None
-    ended: bool = False
+    reward: float | None = None  # its reward where nodes' metrics are rewarded; None: the states determine it
+    ended: bool = False  # whether all pods of the scheduler were gone before the next decision
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A pod to place.
+    """A pod to place."""
 
-    Attributes:
-        observation: parts of the observation by name, without a leading axis.
-        fallback: slot that the fallback would choose; -1 if the agent does not ask.
-        previous: outcome of the decision before, None for the first.
-    """
-
-    observation: Mapping[str, npt.NDArray[Any]]
-    fallback: int
-    previous: DecisionOutcome | None
+    observation: Mapping[str, npt.NDArray[Any]]  # parts of the observation by name, without a leading axis
+    fallback: int  # slot that the fallback would choose; -1 if the agent does not ask
+    previous: DecisionOutcome | None  # outcome of the decision before, None for the first
 
 
 class AgentLink:
@@ -77,14 +63,11 @@ class AgentLink:
         connection: to the agent's process.
         asks_fallback: whether the agent needs the fallback's choice.
         seconds: time for an answer.
-
-    Attributes:
-        seconds: time for an answer.
-        results: number of questions by result.
     """
 
     def __init__(self, connection: Connection, *, asks_fallback: bool, seconds: float = ANSWER_SECONDS) -> None:
         self.asks_fallback, self.seconds, self._connection = asks_fallback, seconds, connection
+        # Number of questions by result
         self.results: Counter[str] = Counter(dict.fromkeys((ANSWERED, INFEASIBLE, LATE, ABSENT), 0))
         # A message larger than the pipe's buffer waits for its reader, so that all is sent in a thread.
         self._thread = ThreadPoolExecutor(1, "agent")

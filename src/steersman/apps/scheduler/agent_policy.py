@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -25,6 +24,7 @@ from steersman.policies.networks.policy import needs_of_view
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.observations.live import LiveObservations
 from steersman.policies.observations.telemetry_live import TelemetryObservations
+from steersman.prometheus.families import counter_family
 
 NO_SLOT = -1
 NO_OUTCOME = DecisionOutcome(NO_SLOT, np.zeros(summary.COLUMNS), np.zeros(summary.COLUMNS), 0.0)
@@ -33,32 +33,21 @@ NO_OUTCOME = DecisionOutcome(NO_SLOT, np.zeros(summary.COLUMNS), np.zeros(summar
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """Settings of a learning agent.
+    """Settings of a learning agent."""
 
-    Attributes:
-        name: name of its policy in results.
-        view: the view that it observes.
-        objective: what it learns.
-        link: connection to it; None: it only observes, and the fallback decides.
-    """
-
-    name: str
-    view: View
-    objective: WeightedObjectives
-    link: AgentLink | None
+    name: str  # name of its policy in results
+    view: View  # the view that it observes
+    objective: WeightedObjectives  # what it learns
+    link: AgentLink | None  # connection to it; None: it only observes, and the fallback decides
 
 
 class PendingTransition:
-    """The agent's last question: its answer, and what came of it, which the agent is told with the next question.
-
-    Attributes:
-        answer: slot that the agent chose for the pod that is decided next; None: there is no answer.
-        has_ended: whether all pods of the scheduler have gone since the last decision.
-    """
+    """The agent's last question: its answer, and what came of it, which the agent is told with the next question."""
 
     def __init__(self) -> None:
+        # Slot that the agent chose for the pod that is decided next; None: there is no answer
         self.answer: int | None = None
-        self.has_ended = False
+        self.has_ended = False  # whether all pods of the scheduler have gone since the last decision
         self._waiting, self._time = 0, 0.0
         self._was_asked = self._is_open = False
         self._outcome = NO_OUTCOME
@@ -99,25 +88,15 @@ class PendingTransition:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AgentPolicy(Policy):
-    """Decisions of an agent; GPU devices are chosen by the best-fit rule, as for any network.
+    """Decisions of an agent; GPU devices are chosen by the best-fit rule, as for any network."""
 
-    Attributes:
-        name: its name in results.
-        view: the view that the agent observes.
-        objective: what it learns.
-        fallback: policy that decides where the agent does not answer, and that it may explore by.
-        link: see `AgentSettings`.
-        transition: its last question; outlives deciders.
-        telemetry: the nodes' metrics for the fallback.
-    """
-
-    name: str
-    view: View
-    objective: WeightedObjectives
-    fallback: Policy
-    link: AgentLink | None
-    transition: PendingTransition
-    telemetry: Telemetry | None = None
+    name: str  # its name in results
+    view: View  # the view that the agent observes
+    objective: WeightedObjectives  # what it learns
+    fallback: Policy  # policy that decides where the agent does not answer, and that it may explore by
+    link: AgentLink | None  # see `AgentSettings`
+    transition: PendingTransition  # its last question; outlives deciders
+    telemetry: Telemetry | None = None  # the nodes' metrics for the fallback
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -133,7 +112,6 @@ class AgentScorer(Scorer):
     """Ask the agent where a pod goes, then choose by its answer, and keep what it needs to learn from that.
 
     Args:
-        policy: the policy.
         context: the cluster.
     """
 
@@ -150,7 +128,6 @@ class AgentScorer(Scorer):
 
     @property
     def asks_first(self) -> bool:
-        """See `Scorer`."""
         return self._policy.link is not None
 
     async def ask(self, query: PodQuery, nodes: Candidates) -> None:
@@ -179,7 +156,6 @@ class AgentScorer(Scorer):
         return slot
 
     def reset_cache(self) -> None:
-        """Forget all cached features, see `Scorer`."""
         self._observations.reset_cache()
 
     def observe(self, query: PodQuery, nodes: Candidates) -> dict[str, npt.NDArray[Any]]:
@@ -219,13 +195,7 @@ class AgentScorer(Scorer):
 
 
 def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry | None) -> AgentPolicy:
-    """Return the policy of an agent.
-
-    Args:
-        settings: the agent.
-        fallback: policy where it does not answer.
-        telemetry: the nodes' metrics.
-    """
+    """Return the policy of an agent. `fallback`: policy where it does not answer."""
     return AgentPolicy(
         name=settings.name,
         view=settings.view,
@@ -238,23 +208,16 @@ def agent_policy(settings: AgentSettings, fallback: Policy, telemetry: Telemetry
 
 
 class AgentMetrics(Collector):
-    """Collector of an agent's metrics.
-
-    Args:
-        link: connection to the agent.
-    """
+    """Collector of an agent's metrics."""
 
     def __init__(self, link: AgentLink) -> None:
         self._link = link
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of one scrape."""
-        questions = CounterMetricFamily(
+        yield counter_family(
             "steersman_agent_questions",
             "Decisions by what the learning agent did: answered; infeasible (it answered with a node that the pod does "
             "not fit on, or no longer), late, absent (not ready, still busy or ended), where the fallback decided.",
-            labels=["result"],
+            "result",
+            self._link.results,
         )
-        for outcome, count in self._link.results.items():
-            questions.add_metric((outcome,), count)
-        yield questions

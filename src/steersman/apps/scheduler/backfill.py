@@ -15,8 +15,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.scheduler.ordering import PodOrdering
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import PodOrdering, QueuedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.orders.live_reservation import EndingPods, LiveReservation
 from steersman.policies.decision.decider import NodeChoice

@@ -33,8 +33,7 @@ from steersman.kubernetes.client import (
 )
 
 RETRY_SECONDS = (0.2, 8.0)
-TRIES = 6
-"""Attempts of a binding while the server is busy or does not answer."""
+TRIES = 6  # attempts of a binding while the server is busy or does not answer
 
 log = structlog.get_logger("binder")
 
@@ -48,10 +47,8 @@ class BindOutcome(Enum):
 
     The pod is tried again without an event.
     """
-    TAKEN = "taken"
-    """Another scheduler bound the pod: two schedulers have one name."""
-    REFUSED = "refused"
-    """The server refuses to bind the pod to this node, or was busy or silent in all attempts; decide again."""
+    TAKEN = "taken"  # another scheduler bound the pod: two schedulers have one name
+    REFUSED = "refused"  # the server refuses this node, or was busy or silent in all attempts; decide again
 
 
 class BindingMeta(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -102,19 +99,14 @@ class Binder:
     """Client that binds pods.
 
     Args:
-        client: connection to the API server.
         objection: returns why a pod must not be bound to this node now, "" for nothing. It is asked before each
             attempt, and again when the connection is there, right before the binding is sent.
-
-    Attributes:
-        errors: number of answers to bindings by HTTP status (0: no answer).
-        taken: number of pods that another scheduler had bound, be it to the same node.
     """
 
     def __init__(self, client: Client, objection: Callable[[str], str] = lambda _: "") -> None:
         self.client, self.objection = client, objection
-        self.errors: dict[int, int] = {}
-        self.taken = 0
+        self.errors: dict[int, int] = {}  # number of answers to bindings by HTTP status (0: no answer)
+        self.taken = 0  # number of pods that another scheduler had bound, be it to the same node
 
     async def bind(self, pod: CachedPod, node: str, devices: int) -> tuple[BindOutcome, str]:
         """Bind a pod, and return the outcome with the server's message if it was not bound."""

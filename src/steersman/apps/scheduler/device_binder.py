@@ -35,26 +35,20 @@ class DevicesTakenError(SteersmanError):
 
 @dataclass(slots=True)
 class DevicePlan:
-    """Devices that a pod gets on its node.
+    """Devices that a pod gets on its node."""
 
-    Attributes:
-        requests: entries of the claim's `spec.devices.requests`.
-        mappings: which container gets which request, for the pod's status.
-        results: entries of the claim's `status.allocation.devices.results`.
-        devices: the devices, which are not free until the claim shows them.
-    """
-
-    requests: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)  # entries of the claim's `spec.devices.requests`
+    # Which container gets which request, for the pod's status
     mappings: list[dict[str, str]] = field(default_factory=list)
+    # Entries of the claim's `status.allocation.devices.results`
     results: list[dict[str, str]] = field(default_factory=list)
-    devices: set[DeviceId] = field(default_factory=set)
+    devices: set[DeviceId] = field(default_factory=set)  # the devices, which are not free until the claim shows them
 
 
 class DeviceBinder:
     """Client that claims devices.
 
     Args:
-        client: connection to the API server.
         claims: what is known of devices and claims.
     """
 
@@ -67,8 +61,6 @@ class DeviceBinder:
         """Create and allocate the claim of an assumed pod, note it in the pod's status, and return the claim's path.
 
         Args:
-            pod: the pod.
-            node: its node.
             resources: resources that the node offers by DRA, under their names in `DeviceOffers`.
 
         Raises:

@@ -14,25 +14,18 @@ from collections.abc import Callable, Mapping, Set
 
 import numpy as np
 
-from steersman.apps.scheduler.queued_pod import Group, QueuedPod
+from steersman.apps.scheduler.ordering import Group, QueuedPod
 from steersman.cluster.arrays import room_for
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
-SHARE = 0.05
-"""Share of CPU time that the search for helped pods may take."""
-SEARCH_SECONDS = 0.005
-"""CPU time of a search after which pods that share no group are left to the next one."""
-MAX_DELAY_SECONDS = 0.1
-"""Maximum delay of a search, whatever its share."""
+SHARE = 0.05  # share of CPU time that the search for helped pods may take
+SEARCH_SECONDS = 0.005  # CPU time of a search after which pods that share no group are left to the next one
+MAX_DELAY_SECONDS = 0.1  # maximum delay of a search, whatever its share
 
 
 class Hints:
-    """Collected cluster changes, until the pods that they help are looked for.
-
-    Args:
-        clock: monotonic clock, seconds.
-    """
+    """Collected cluster changes, until the pods that they help are looked for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -74,19 +67,16 @@ class Hints:
 
     def helped(
         self,
-        groups: Mapping[Group, CachedPod],
+        groups: Mapping[Group, CachedPod],  # groups of unschedulable pods that share them, with a pod of each
+        # The other unschedulable pods, see `SchedulingQueue`; a pod that was looked at becomes the last one
         singles: Mapping[tuple[str, bool], dict[str, QueuedPod]],
+        # Number of pods like this one that fit now, given the nodes that may take more than before
         room: Callable[[CachedPod, Set[int]], int],
     ) -> dict[Group, int]:
         """Return how many pods of each group the collected changes help, and forget the changes.
 
         A pod is tried in any case if one of its claims changed: it may wait for another reason. There may be thousands
         of pods with claims, or without numbers in the state (`PodStore.number_waiting`), so a search looks at some.
-
-        Args:
-            groups: groups of unschedulable pods that share them, with a pod of each.
-            singles: the other unschedulable pods, see `SchedulingQueue`; a pod that was looked at becomes the last one.
-            room: number of pods like this one that fit now, given the nodes that may take more than before.
         """
         began = time.thread_time()
         freed, claims, self._freed, self._claims = self._freed, self._claims, set(), set()

@@ -10,54 +10,35 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from steersman.kubernetes.watch import Reflector
+from steersman.prometheus.families import counter_family, gauge_family
 
-SECONDS = tuple(0.0001 * 2**i for i in range(18))
-"""Buckets of durations, 0.1 ms to 13 s."""
+SECONDS = tuple(0.0001 * 2**i for i in range(18))  # buckets of durations, 0.1 ms to 13 s
 ATTEMPTS = (1, 2, 4, 8, 16)
-OCTAVES = (0.25, 0.5, 1, 2, 3, 4, 6, 8)
-"""Buckets of errors of estimates: 1 is half or twice the run time."""
+OCTAVES = (0.25, 0.5, 1, 2, 3, 4, 6, 8)  # buckets of errors of estimates: 1 is half or twice the run time
 
 Result = Literal["scheduled", "unschedulable", "error"]
 BIND_STATUSES = 0, 403, 404, 409, 422, 429, 500, 503, 504
 """HTTP statuses of bindings that failed, whose series begin with 0: the first failure is an increase then."""
 
 
-def _nothing() -> dict[str, int]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True)
 class MetricSources:
-    """States that are read at a scrape; None is left out.
+    """States that are read at a scrape; None is left out."""
 
-    Attributes:
-        pending: pending pods by queue.
-        in_flight: bindings in flight.
-        bind_errors: by HTTP status, 0 where there was no answer.
-        reflectors: by resource.
-        is_leader: whether this scheduler may decide.
-        scheduler_name: `schedulerName` of its pods.
-        profile_age: seconds since the workload profile was computed.
-        events_dropped: events that were never written.
-        taken: pods of ours that another scheduler bound.
-        node_problems: nodes that take no pods since their objects make no sense.
-    """
-
-    pending: Callable[[], Mapping[str, int]] = _nothing
-    in_flight: Callable[[], int] | None = None
-    bind_errors: Callable[[], Mapping[int, int]] | None = None
-    reflectors: Mapping[str, Reflector] = field(default_factory=dict)
-    is_leader: Callable[[], bool] | None = None
-    scheduler_name: str = ""
-    profile_age: Callable[[], float] | None = None
-    events_dropped: Callable[[], int] | None = None
-    taken: Callable[[], int] | None = None
-    node_problems: Callable[[], int] | None = None
+    pending: Callable[[], Mapping[str, int]] = dict  # pending pods by queue
+    in_flight: Callable[[], int] | None = None  # bindings in flight
+    bind_errors: Callable[[], Mapping[int, int]] | None = None  # by HTTP status, 0 where there was no answer
+    reflectors: Mapping[str, Reflector] = field(default_factory=dict)  # by resource
+    is_leader: Callable[[], bool] | None = None  # whether this scheduler may decide
+    scheduler_name: str = ""  # `schedulerName` of its pods
+    profile_age: Callable[[], float] | None = None  # seconds since the workload profile was computed
+    events_dropped: Callable[[], int] | None = None  # events that were never written
+    taken: Callable[[], int] | None = None  # pods of ours that another scheduler bound
+    node_problems: Callable[[], int] | None = None  # nodes that take no pods since their objects make no sense
 
 
 class SchedulerMetrics:
@@ -140,21 +121,21 @@ class _ScrapeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         s = self._sources
-        yield _gauge("steersman_pending_pods", "Pods that wait for a node, by queue.", "queue", s.pending())
+        yield gauge_family("steersman_pending_pods", "Pods that wait for a node, by queue.", "queue", s.pending())
         if s.in_flight is not None:
-            yield _gauge("steersman_binds_in_flight", "Binds under way.", "", {"": s.in_flight()})
+            yield gauge_family("steersman_binds_in_flight", "Binds under way.", "", {"": s.in_flight()})
         if s.bind_errors is not None:
             counts = {**dict.fromkeys(BIND_STATUSES, 0), **s.bind_errors()}
             errors = {str(status or "none"): count for status, count in counts.items()}
-            yield _counter("steersman_bind_errors", "Binds that failed, by HTTP status.", "status", errors)
+            yield counter_family("steersman_bind_errors", "Binds that failed, by HTTP status.", "status", errors)
         relists = {name: max(reflector.lists - 1, 0) for name, reflector in s.reflectors.items()}
         restarts = {name: max(reflector.watches - 1, 0) for name, reflector in s.reflectors.items()}
-        yield _counter(
+        yield counter_family(
             "steersman_relists", "Lists after the first, since a watch could not be resumed.", "resource", relists
         )
-        yield _counter("steersman_watch_restarts", "Watches after the first.", "resource", restarts)
+        yield counter_family("steersman_watch_restarts", "Watches after the first.", "resource", restarts)
         if s.is_leader is not None:
-            yield _gauge(
+            yield gauge_family(
                 "steersman_leader_election_master_status",
                 "1 if this scheduler may decide: it holds the lease, or there is no election. The name is the "
                 "schedulerName of its pods.",
@@ -163,30 +144,18 @@ class _ScrapeCollector(Collector):
             )
         if s.profile_age is not None:
             age = {"": s.profile_age()}
-            yield _gauge(
+            yield gauge_family(
                 "steersman_profile_age_seconds", "Since the workload profile of typical pods was computed.", "", age
             )
         if s.events_dropped is not None:
-            yield _counter("steersman_events_dropped", "Events that were never written.", "", {"": s.events_dropped()})
+            yield counter_family(
+                "steersman_events_dropped", "Events that were never written.", "", {"": s.events_dropped()}
+            )
         if s.taken is not None:
             text = "Pods that another scheduler bound while we did: two schedulers answer to one name."
-            yield _counter("steersman_bound_by_others", text, "", {"": s.taken()})
+            yield counter_family("steersman_bound_by_others", text, "", {"": s.taken()})
         if s.node_problems is not None:
             closed = {"": s.node_problems()}
-            yield _gauge(
+            yield gauge_family(
                 "steersman_nodes_not_understood", "Nodes that take no pods, since they make no sense.", "", closed
             )
-
-
-def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=(label,) if label else ())
-    for value, amount in values.items():
-        family.add_metric((value,) if label else (), amount)
-    return family
-
-
-def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=(label,) if label else ())
-    for value, amount in values.items():
-        family.add_metric((value,) if label else (), amount)
-    return family

@@ -7,23 +7,61 @@ the groups by their scores at that moment, so that it costs as much as there are
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
-from steersman.apps.scheduler.queued_pod import NO_GROUP, Group, QueuedPod
 from steersman.cluster.state import ClusterState
+from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.orders.group_scores import WaitingGroups
 from steersman.orders.live_order import LiveOrder, cluster_size
 from steersman.orders.order import recurring_owner
 
 FIRST_ROWS = 4
-BACKFILL_DEPTH = 100
-"""Pods of a group that are tried after a change where a reservation may refuse some of them."""
-SPARE_ENTRIES = 8
-"""Outdated entries that a group may have beside as many as it has pods."""
+BACKFILL_DEPTH = 100  # pods of a group that are tried after a change where a reservation may refuse some of them
+SPARE_ENTRIES = 8  # outdated entries that a group may have beside as many as it has pods
+
+
+Group = tuple[int, int, int, str]
+"""Class, labels and priority of pods, and the key of one with claims, which are its own, or without numbers.
+
+What fits one of them fits all, and higher priorities are tried first.
+"""
+NO_GROUP: Group = (-2, -2, 0, "")  # group of pods that no cluster change will help
+QueueState = Literal["", "active", "backoff", "unschedulable", "tried"]
+
+
+@dataclass(slots=True, eq=False)
+class QueuedPod:
+    """A pod in the queue."""
+
+    pod: CachedPod  # pod of the cache
+    since: float  # when it began to wait, seconds of the clock
+    clock: Callable[[], float] = time.monotonic  # clock of the queue
+    attempts: int = 0  # failed attempts so far
+    backoff_until: float = 0.0  # end of its backoff
+    unschedulable_since: float = 0.0  # when it was last found unschedulable
+    message: str = ""  # why it was unschedulable at the last attempt, as in its event
+    reported_at: float = 0.0  # when the message was last computed, seconds of the clock
+    hopeful: bool = True  # whether a cluster change may help it
+    # `group`, `follows`: group that it is woken with, and `CachedPod.follows`, when it was last found unschedulable.
+    group: Group = NO_GROUP
+    follows: bool = False
+    place: QueueState = ""  # its queue; "tried" from `pop` on
+    number: int = 0  # number of its last move
+    order_group: int = -1  # group of pods that are alike for the order, -1: none
+    order_owner: tuple[str, str] | None = None  # namespace and owner whose first pod that ends changes that group
+    # When it was to start by the earliest of its reservations, on the clock; inf: it has had none
+    promised: float = math.inf
+    reserved_node: str = ""  # node of its last reservation, "": it has had none
+
+    def waited(self) -> float:
+        """Seconds since it began to wait."""
+        return max(self.clock() - self.since, 0.0)
 
 
 @dataclass(slots=True)
@@ -40,7 +78,6 @@ class GroupPods:
         return entry
 
     def tidy(self) -> None:
-        """Drop outdated entries if there are many."""
         if len(self.heap) > 2 * self.count + SPARE_ENTRIES:
             self.heap = [entry for entry in self.heap if entry[2].number == entry[1]]
             heapq.heapify(self.heap)
@@ -60,7 +97,6 @@ class OrderedPods:
         self._groups = _empty(FIRST_ROWS)
 
     def __len__(self) -> int:
-        """Return the number of groups."""
         return len(self._rows)
 
     def push(self, queued: QueuedPod) -> None:
@@ -124,19 +160,11 @@ def _empty(rows: int) -> WaitingGroups:
 
 
 class PodOrdering:
-    """Who goes next in a queue.
-
-    Args:
-        order: the order.
-        clock: monotonic clock, seconds.
-
-    Attributes:
-        active: pods that are tried next.
-    """
+    """Who goes next in a queue."""
 
     def __init__(self, order: LiveOrder, clock: Callable[[], float] = time.monotonic) -> None:
         self.order, self._clock = order, clock
-        self.active = OrderedPods(order)
+        self.active = OrderedPods(order)  # pods that are tried next
         self._unschedulable: dict[Group, OrderedPods] = {}
         # Of an order that commits: by priority the pod that goes next, until it is bound or deleted.
         self._heads: dict[int, QueuedPod] = {}

@@ -35,8 +35,7 @@ from steersman.orders.order import AGE, Order
 from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import Configuration
 
-STUCK_SECONDS = 60.0
-"""Delay of the event loop beyond which the process is unhealthy, and its lease is not renewed."""
+STUCK_SECONDS = 60.0  # delay of the event loop beyond which the process is unhealthy, and its lease is not renewed
 LEASE = "steersman"
 PORT = 10269
 
@@ -48,37 +47,24 @@ log = structlog.get_logger("scheduler")
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
-    """Settings of a scheduler process.
+    """Settings of a scheduler process."""
 
-    Attributes:
-        policy: name or file, see `policies.registry.resolve`; a file is reloaded when it changes.
-        agent: agent that decides while it learns; the policy decides where it does not answer. None: none.
-        unchecked: whether a learned policy decides without having been compared with rules.
-        telemetry: Prometheus queries; None: no telemetry, so limits of latency are ignored.
-        options: pods of this scheduler.
-        order: who goes next among the waiting pods, see `orders.live_order.check_live`.
-        history: run times of what ended before; None: nothing.
-        run_times: file that keeps the history over restarts; None: none does.
-        predict: predicts when waiting pods start, for their events; None: nothing does.
-        predict_seconds: between two predictions.
-        leader_elect: whether to decide only while holding a lease.
-        lease_namespace, lease_name: of the lease.
-        address, port: of the endpoints.
-    """
-
-    policy: str
+    policy: str  # name or file, see `policies.registry.resolve`; a file is reloaded when it changes
+    # Agent that decides while it learns; the policy decides where it does not answer. None: none.
     agent: AgentSettings | None = None
-    unchecked: bool = False
-    telemetry: Configuration | None = None
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
-    order: Order = AGE
-    history: LiveHistory | None = None
-    run_times: Path | None = None
-    predict: Predict | None = None
-    predict_seconds: float = 60.0
-    leader_elect: bool = True
+    unchecked: bool = False  # whether a learned policy decides without having been compared with rules
+    telemetry: Configuration | None = None  # Prometheus queries; None: no telemetry, so limits of latency are ignored
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)  # pods of this scheduler
+    order: Order = AGE  # who goes next among the waiting pods, see `orders.live_order.check_live`
+    history: LiveHistory | None = None  # run times of what ended before; None: nothing
+    run_times: Path | None = None  # file that keeps the history over restarts; None: none does
+    predict: Predict | None = None  # predicts when waiting pods start, for their events; None: nothing does
+    predict_seconds: float = 60.0  # between two predictions
+    leader_elect: bool = True  # whether to decide only while holding a lease
+    # `lease_namespace`, `lease_name`: of the lease.
     lease_namespace: str = "default"
     lease_name: str = LEASE
+    # `address`, `port`: of the endpoints.
     address: str = ADDRESS
     port: int = PORT
 
@@ -88,7 +74,6 @@ class BindingCheck:
 
     Args:
         errors: number of answers to bindings by HTTP status.
-        clock: monotonic clock, seconds.
     """
 
     def __init__(self, errors: Callable[[], Mapping[int, int]], clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,12 +98,7 @@ class BindingCheck:
 
 
 class LiveScheduler(Scheduler):
-    """Scheduler with a policy that follows the live workload profile.
-
-    Args:
-        client: connection to the API server.
-        settings: settings.
-    """
+    """Scheduler with a policy that follows the live workload profile."""
 
     def __init__(self, client: Client, settings: SchedulerSettings) -> None:
         self.settings = settings
@@ -169,7 +149,6 @@ class LiveScheduler(Scheduler):
         self._learned_until = file.stat().st_mtime if file is not None and file.exists() else -math.inf
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """Handle a new pod."""
         self.policy_manager.see(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:

@@ -29,28 +29,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from steersman.apps.scheduler.ordering import PodOrdering
-from steersman.apps.scheduler.queued_pod import NO_GROUP, Group, QueuedPod, QueueState
+from steersman.apps.scheduler.ordering import NO_GROUP, Group, PodOrdering, QueuedPod, QueueState
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.orders.order import AGE
 
 INITIAL_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 10.0
 MOST_DOUBLINGS = 10
-BACKOFF_WINDOW_SECONDS = 1.0
-"""Pods whose backoff ends in the same window are ordered by priority."""
+BACKOFF_WINDOW_SECONDS = 1.0  # pods whose backoff ends in the same window are ordered by priority
 UNSCHEDULABLE_SECONDS = 300.0
-FAILURES, TURN = 16, 8
-"""Failed attempts in a row after which other namespaces go first, and their attempts between two of this namespace."""
-RETRIES = ""
-"""Name of the deferred pods that were tried before, of any namespace."""
-LISTED_SECONDS = 2.0
-"""Pods that were created at least so long ago began to wait at their creation, which the API has in whole seconds."""
-FEW = 64
-"""Outdated entries of a heap that are not worth removing."""
+FAILURES, TURN = 16, 8  # failures in a row after which other namespaces go first; their attempts between two of it
+RETRIES = ""  # name of the deferred pods that were tried before, of any namespace
+LISTED_SECONDS = 2.0  # pods that are at least so old began to wait at their creation, which has whole seconds
+FEW = 64  # outdated entries of a heap that are not worth removing
 
-Heap = list[tuple[Any, ...]]
-"""What orders a pod, the number of its move and the pod; an entry is outdated once the pod was moved again."""
+Heap = list[tuple[Any, ...]]  # what orders a pod, the number of its move, and the pod; a later move outdates it
 
 
 @dataclass(slots=True)
@@ -61,14 +54,12 @@ class SchedulingQueue:
         clock: monotonic clock, seconds.
         ordering: who goes next; None: the oldest.
         epoch: zero of the clock, seconds since 1970; nan: as it is now.
-
-    Attributes:
-        singles: unschedulable pods that share no group, by namespace and `CachedPod.follows`, then key.
     """
 
     clock: Callable[[], float] = time.monotonic
     ordering: PodOrdering | None = None
     epoch: float = math.nan
+    # Unschedulable pods that share no group, by namespace and `CachedPod.follows`, then key
     singles: dict[tuple[str, bool], dict[str, QueuedPod]] = field(default_factory=dict)
     _all: dict[str, QueuedPod] = field(default_factory=dict)
     _active: Heap = field(default_factory=list)
@@ -85,7 +76,6 @@ class SchedulingQueue:
     _wakes: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        """Read the clock."""
         if math.isnan(self.epoch):
             self.epoch = time.time() - self.clock()
 
@@ -95,7 +85,6 @@ class SchedulingQueue:
 
     @property
     def order_name(self) -> str:
-        """Name of the order."""
         return AGE.name if self.ordering is None else self.ordering.order.order.name
 
     @property
@@ -105,7 +94,6 @@ class SchedulingQueue:
 
     @property
     def unschedulable(self) -> int:
-        """Number of unschedulable pods."""
         return len(self._unschedulable)
 
     def counts(self) -> dict[str, int]:
@@ -145,7 +133,6 @@ class SchedulingQueue:
             heapq.heappush(self._active, entry)
 
     def remove(self, key: str) -> None:
-        """Remove a bound or deleted pod."""
         queued = self._all.pop(key, None)
         if queued is not None:
             self._move(queued, "")

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from steersman.apps.scheduler.metrics import SchedulerMetrics
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.cluster.objects.api.pods import UNSCHEDULABLE
 from steersman.core.errors import SteersmanError
 from steersman.core.event_loop import Backoff
@@ -21,8 +21,7 @@ from steersman.kubernetes.events import BUSY_POLL_SECONDS, EventRecorder, Object
 
 CONDITION_WRITERS = 4
 CONDITIONS_WAITING = 10_000
-TRIES, RETRY_SECONDS = 6, (0.25, 8.0)
-"""Attempts to write a condition; the wait between them doubles."""
+TRIES, RETRY_SECONDS = 6, (0.25, 8.0)  # attempts to write a condition; the wait between them doubles
 
 log = structlog.get_logger("scheduler")
 
@@ -31,8 +30,6 @@ class StatusReporter:
     """Reporter of a scheduler's results.
 
     Args:
-        metrics: counters.
-        events: recorder of events.
         conditions: writer of pods' conditions, which autoscalers read.
         bound: called for each bound pod.
     """
@@ -56,7 +53,6 @@ class StatusReporter:
         self.events.record(_reference(pod), "Scheduled", f"Successfully assigned {pod.key} to {node}", action="Binding")
 
     def unschedulable(self, queued: QueuedPod, why: str, seconds: float) -> None:
-        """Report a pod that fits nowhere."""
         self.metrics.attempt("unschedulable", seconds)
         if why == queued.message:
             return
@@ -100,7 +96,6 @@ class Conditions:
     """Writer of the condition `PodScheduled` of unschedulable pods, the newest for each.
 
     Args:
-        client: connection to the API server.
         busy: while it returns True one condition is written at a time, since bindings come first.
     """
 
@@ -118,7 +113,6 @@ class Conditions:
         self._wakes.set()
 
     async def run(self) -> None:
-        """Write conditions until cancelled."""
         async with asyncio.TaskGroup() as group:
             for writer in range(CONDITION_WRITERS):
                 group.create_task(self._write(yields=writer > 0))

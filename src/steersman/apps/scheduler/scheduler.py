@@ -19,9 +19,8 @@ from steersman.apps.scheduler.backfill import Backfill
 from steersman.apps.scheduler.binder import Binder, BindOutcome
 from steersman.apps.scheduler.device_binder import DeviceBinder
 from steersman.apps.scheduler.hints import Hints
-from steersman.apps.scheduler.ordering import PodOrdering
+from steersman.apps.scheduler.ordering import PodOrdering, QueuedPod
 from steersman.apps.scheduler.queue import SchedulingQueue
-from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.reporting import StatusReporter
 from steersman.apps.scheduler.takeover import fence
 from steersman.apps.scheduler.volume_binder import VolumeBinder
@@ -40,19 +39,14 @@ from steersman.orders.live_order import LiveOrder, free_share
 from steersman.policies.decision.decider import Decider, NodeChoice
 from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
 
-IN_FLIGHT = 64
-"""Maximum number of concurrent bindings."""
+IN_FLIGHT = 64  # maximum number of concurrent bindings
 SCHEDULER_NAME = "steersman"
-FINISH_SECONDS = 4.0
-"""Time for bindings in flight at shutdown. A lost lease is valid for 5 s more (`kubernetes.lease`)."""
+FINISH_SECONDS = 4.0  # time for bindings in flight at shutdown; a lost lease is valid for 5 s more
 LOST_SECONDS = 0.1
 ONE_BY_ONE = "steersman schedule places its pods one by one; they start together in simulations alone"
-GANGS_KEPT = 1000
-"""Gangs that are remembered, since only one pod of each tells that it is placed alone."""
-TELL_AGAIN_SECONDS = 30.0
-"""Minimum time between two computations of why a pod is unschedulable."""
-SIZE_SECONDS = 10.0
-"""Interval of the checks whether the size of the cluster changed, which sizes of pods follow in orders."""
+GANGS_KEPT = 1000  # gangs that are remembered, since only one pod of each tells that it is placed alone
+TELL_AGAIN_SECONDS = 30.0  # minimum time between two computations of why a pod is unschedulable
+SIZE_SECONDS = 10.0  # interval of checks whether the cluster's size changed, which sizes of pods follow in orders
 _NUMBER = re.compile("[0-9]+")
 
 log = structlog.get_logger("scheduler")
@@ -60,48 +54,30 @@ log = structlog.get_logger("scheduler")
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """Pods of a scheduler.
+    """Pods of a scheduler."""
 
-    Attributes:
-        name: `schedulerName` of its pods.
-        in_flight: maximum number of concurrent bindings.
-    """
-
-    name: str = SCHEDULER_NAME
-    in_flight: int = IN_FLIGHT
+    name: str = SCHEDULER_NAME  # `schedulerName` of its pods
+    in_flight: int = IN_FLIGHT  # maximum number of concurrent bindings
 
 
 class Scheduler(Listener):
-    """Scheduler of one cluster.
-
-    Args:
-        client: connection to the API server.
-        make_decider: builds the policy's decider for the state of the cache.
-        reporter: reports results.
-        options: pods of this scheduler.
-        may_decide: returns, before each decision and binding, whether we still hold the lease. If it is false when
-            `watch` starts, another scheduler leads, and all is listed again before leading.
-        succeeds: returns, when `schedule` starts, our identity if the last leader has not released the lease, else "".
-            Its bindings are invalidated then.
-        selectors: what selects pods for default spreading, for policies that use it.
-        clock: monotonic clock, seconds.
-        order: who goes next among the waiting pods; None: the oldest.
-
-    Attributes:
-        all_bindings_ended: whether none had to be cancelled when `schedule` ended.
-    """
+    """Scheduler of one cluster."""
 
     def __init__(
         self,
         client: Client,
-        make_decider: Callable[[ClusterCache], Decider],
-        reporter: StatusReporter,
-        options: SchedulerOptions,
+        make_decider: Callable[[ClusterCache], Decider],  # builds the policy's decider for the state of the cache
+        reporter: StatusReporter,  # reports results
+        options: SchedulerOptions,  # pods of this scheduler
+        # Returns, before each decision and binding, whether we still hold the lease. If it is false when `watch`
+        # starts, another scheduler leads, and all is listed again before leading.
         may_decide: Callable[[], bool] = lambda: True,
+        # Returns, when `schedule` starts, our identity if the last leader has not released the lease, else "". Its
+        # bindings are invalidated then.
         succeeds: Callable[[], str] = lambda: "",
-        selectors: Selectors | None = None,
+        selectors: Selectors | None = None,  # what selects pods for default spreading, for policies that use it
         clock: Callable[[], float] = time.monotonic,
-        order: LiveOrder | None = None,
+        order: LiveOrder | None = None,  # who goes next among the waiting pods; None: the oldest
     ) -> None:
         self.options, self.reporter, self.may_decide, self.succeeds = options, reporter, may_decide, succeeds
         self.client = client
@@ -132,7 +108,7 @@ class Scheduler(Listener):
         self._binding: set[asyncio.Task[Any]] = set()
         self._binding_volumes: set[asyncio.Task[Any]] = set()
         self._free = asyncio.Event()
-        self.all_bindings_ended = True
+        self.all_bindings_ended = True  # whether none had to be cancelled when `schedule` ended
 
     # Callbacks of the cache -------------------------------------------------------------------------------------------
 
@@ -149,7 +125,6 @@ class Scheduler(Listener):
             self.queue.add(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """Remove a bound pod from the queue."""
         self.queue.remove(pod.key)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
@@ -173,7 +148,6 @@ class Scheduler(Listener):
         self.reporter.on_node_problem(name, problem)
 
     def on_rebuilt(self) -> None:
-        """Follow a new state object."""
         # The slots in it are those of the old state.
         self._hints.forget()
         self.queue.regroup()
@@ -191,7 +165,6 @@ class Scheduler(Listener):
 
     @property
     def in_flight(self) -> int:
-        """Number of bindings in flight."""
         return len(self._binding) + len(self._binding_volumes)
 
     async def watch(self) -> None:
@@ -462,7 +435,6 @@ class Scheduler(Listener):
         """Return the policy's choice, and whether only a reservation refused the pod.
 
         Args:
-            queued: the pod.
             volumes: what its claims get on nodes; None: it has none.
             allowed: nodes that it may take, [N]; None: all.
             closed: nodes that it may take only if it leaves room for the pod that goes next, [N]; None: none.
@@ -523,7 +495,6 @@ class Scheduler(Listener):
         """Return why a pod fits nowhere.
 
         Args:
-            pod: the pod.
             refusals: what its volumes and GPU pods on nodes refuse.
             shared: whether pods with its numbers share the reason; not if they are taken back.
         """
@@ -559,18 +530,11 @@ class Scheduler(Listener):
         why: Callable[[], str],
         began: float,
         *,
-        hopeful: bool = True,
+        hopeful: bool = True,  # whether a change of the cluster may help it
+        # Whether it starts once enough other pods have ended; None: the state tells
         waits_for_room: bool | None = None,
     ) -> None:
-        """Mark a pod unschedulable; compute and report the reason unless that was done recently.
-
-        Args:
-            queued: the pod.
-            why: returns the reason.
-            began: when its attempt began.
-            hopeful: whether a change of the cluster may help it.
-            waits_for_room: whether it starts once enough other pods have ended; None: the state tells.
-        """
+        """Mark a pod unschedulable; compute and report the reason unless that was done recently."""
         self.queue.mark_unschedulable(queued, hopeful=hopeful)
         if self.queue.holds_back:
             if waits_for_room is None:

@@ -30,8 +30,7 @@ from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.policies.decision.decider import Decider, NodeChoice
 
-PENDING_SECONDS = 1.0
-"""Time between attempts to place pods that wait."""
+PENDING_SECONDS = 1.0  # time between attempts to place pods that wait
 COLUMNS = ("time", "pod", "scheduler_node", "policy_node", "agrees", "alternative_node")
 
 log = structlog.get_logger("shadow")
@@ -39,23 +38,16 @@ log = structlog.get_logger("shadow")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSummary:
-    """Summary of the nodes that some pod of the scheduler may enter.
+    """Summary of the nodes that some pod of the scheduler may enter."""
 
-    Attributes:
-        nodes_in_use: nodes that hold a pod.
-        cpu_percent, memory_percent, gpu_percent: requested share of what is allocatable.
-        cpu_deviation_percent: standard deviation over nodes of the requested share of CPU.
-        fragmented_gpus: idle GPUs that typical pods cannot use.
-        unplaced: pods without a node.
-    """
-
-    nodes_in_use: int
+    nodes_in_use: int  # nodes that hold a pod
+    # `cpu_percent`, `memory_percent`, `gpu_percent`: requested share of what is allocatable.
     cpu_percent: float
     memory_percent: float
     gpu_percent: float
-    cpu_deviation_percent: float
-    fragmented_gpus: float
-    unplaced: int
+    cpu_deviation_percent: float  # standard deviation over nodes of the requested share of CPU
+    fragmented_gpus: float  # idle GPUs that typical pods cannot use
+    unplaced: int  # pods without a node
 
 
 @dataclass(slots=True)
@@ -84,7 +76,6 @@ class ShadowCluster:
         self.decider: Decider | None = None
 
     def renew(self) -> None:
-        """Rebuild the decider."""
         self.decider = self._make_decider(self.cache)
 
     def choose(self, pod: CachedPod, query: PodQuery) -> NodeChoice | None:
@@ -125,25 +116,19 @@ class CounterfactualCache(ClusterCache):
     """Cache of a cluster in which the other scheduler's pods are where the policy puts them.
 
     Pods that were bound before the shadow began, and those of all other schedulers, are where they are.
-
-    Attributes:
-        cluster: what the policy decides in.
-        scheduler_name: `schedulerName` of the pods that the policy places.
-        began: whether it places them yet.
-        pending: those that it found no node for, and those that the other scheduler says are unschedulable, by key.
-        has_new: whether one of these was not tried yet.
     """
 
-    cluster: ShadowCluster
+    cluster: ShadowCluster  # what the policy decides in
 
     def __init__(
         self, client: Client, listener: Listener, selectors: Selectors | None = None, *, scheduler_name: str
     ) -> None:
         super().__init__(client, listener, selectors)
-        self.scheduler_name = scheduler_name
-        self.began = False
+        self.scheduler_name = scheduler_name  # `schedulerName` of the pods that the policy places
+        self.began = False  # whether it places them yet
+        # Those that it found no node for, and those that the other scheduler says are unschedulable, by key
         self.pending: dict[str, CachedPod] = {}
-        self.has_new = False
+        self.has_new = False  # whether one of these was not tried yet
 
     def place_pending(self) -> None:
         """Try the pending pods, those of the highest priority first."""
@@ -159,7 +144,6 @@ class CounterfactualCache(ClusterCache):
                 refused.add(alike)
 
     def delete_pod(self, key: str) -> None:
-        """Remove a deleted or finished pod."""
         self.pending.pop(key, None)
         super().delete_pod(key)
 
@@ -211,52 +195,36 @@ class _ForwardingListener(Listener):
         self.bound_hook: Callable[[CachedPod], None] | None = None
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         if self.added_hook is not None:
             self.added_hook(pod)
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         if self.bound_hook is not None:
             self.bound_hook(pod)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self.has_grown |= may_have_grown
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.decider.changed(slot)
 
     def on_rebuilt(self) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self.has_grown = True
         if self.cluster is not None and self.cluster.decider is not None:
             self.cluster.renew()
 
 
 class Shadow:
-    """Shadow of another scheduler.
-
-    Args:
-        client: connection to the API server.
-        make_decider: builds the policy's decider for a cache.
-        shadowed: `schedulerName` of the pods.
-        selectors: what selects pods for default spreading, for policies that use it.
-        came: called with every new pod.
-        output: file for the decisions, CSV.
-
-    Attributes:
-        tally: agreement so far.
-    """
+    """Shadow of another scheduler."""
 
     def __init__(
         self,
         client: Client,
-        make_decider: MakeDecider,
-        shadowed: str,
+        make_decider: MakeDecider,  # builds the policy's decider for a cache
+        shadowed: str,  # `schedulerName` of the pods
         *,
-        selectors: Selectors | None = None,
-        came: Callable[[CachedPod], None] | None = None,
-        output: TextIO | None = None,
+        selectors: Selectors | None = None,  # what selects pods for default spreading, for policies that use it
+        came: Callable[[CachedPod], None] | None = None,  # called with every new pod
+        output: TextIO | None = None,  # file for the decisions, CSV
     ) -> None:
         listener, other_listener = _ForwardingListener(), _ForwardingListener()
         actual = ClusterCache(client, listener, selectors, ranked=True)
@@ -274,7 +242,7 @@ class Shadow:
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(alternative), PodFeed(actual))),
             *others,
         )
-        self.tally = AgreementStats()
+        self.tally = AgreementStats()  # agreement so far
         self._writer = csv.writer(output) if output is not None else None
         if self._writer is not None:
             self._writer.writerow(COLUMNS)

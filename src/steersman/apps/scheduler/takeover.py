@@ -20,8 +20,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import MISSING, STRATEGIC_PATCH, ApiError, Client
 
-LEADER_KEY = "steersman.dev/leader"
-"""Annotation of pods that waited when a scheduler took over: its identity in the lease."""
+LEADER_KEY = "steersman.dev/leader"  # annotation of pods that waited at a takeover: the leader's identity in the lease
 FORBIDDEN, INVALID = 403, 422
 RETRY_SECONDS = 0.5
 
@@ -34,9 +33,7 @@ async def fence(client: Client, cache: ClusterCache, scheduler_name: str, leader
     Without the right to patch pods' status this is left out, and a warning says so.
 
     Args:
-        client: connection to the API server.
         cache: up to date as of after the lease was acquired; learns what the last leader has bound.
-        scheduler_name: `schedulerName` of the pods.
         leader: our identity in the lease.
         concurrency: maximum number of concurrent requests.
     """

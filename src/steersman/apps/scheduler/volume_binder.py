@@ -15,8 +15,7 @@ from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-TIMEOUT_SECONDS = 600.0
-"""kube-scheduler's bindTimeoutSeconds."""
+TIMEOUT_SECONDS = 600.0  # kube-scheduler's bindTimeoutSeconds
 POLL_SECONDS = 0.1
 
 
@@ -28,14 +27,11 @@ class VolumeBinder:
     """Client that binds claims.
 
     Args:
-        client: connection to the API server.
         objects: claims and volumes; decisions are assumed there.
-
-    Attributes:
-        timeout: seconds within which claims must be bound.
     """
 
     def __init__(self, client: Client, objects: VolumeObjects) -> None:
+        # `timeout`: seconds within which claims must be bound
         self.client, self.objects, self.timeout = client, objects, TIMEOUT_SECONDS
 
     def assume(self, plan: VolumePlan, node: str) -> None:

@@ -98,7 +98,6 @@ class ScoreResult:
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the nodes."""
         return self.nodes.names
 
     def scores(self, best: int = BEST) -> npt.NDArray[np.int64]:

@@ -58,7 +58,6 @@ class ServiceConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 def read_config(path: Path) -> ServiceConfig:
-    """Read a configuration file."""
     config = convert(read_document(path, KIND), ServiceConfig, path)
     check(config, path)
     return config

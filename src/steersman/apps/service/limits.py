@@ -11,30 +11,21 @@ from typing import Protocol
 from aiohttp import web
 
 # Why scores are neutral.
-SHADOW = "shadow"
-"""The service is in shadow mode."""
-DEADLINE = "deadline"
-"""The deadline passed before there were scores."""
-OVERLOAD = "overload"
-"""There are too many requests."""
-STALE = "stale"
-"""The state of the watched cluster is too old."""
-POLICY = "policy"
-"""The policy failed."""
-UNUSUAL = "unusual"
-"""The pod is large or unlike all pods of the cluster, and too many such pods were sent lately."""
-BODY_SECONDS = 10.0
-"""Timeout of reading a body."""
+SHADOW = "shadow"  # the service is in shadow mode
+DEADLINE = "deadline"  # the deadline passed before there were scores
+OVERLOAD = "overload"  # there are too many requests
+STALE = "stale"  # the state of the watched cluster is too old
+POLICY = "policy"  # the policy failed
+UNUSUAL = "unusual"  # the pod is large or unlike all pods of the cluster, and too many such pods were sent lately
+BODY_SECONDS = 10.0  # timeout of reading a body
 FIRST_SECONDS, IDLE_SECONDS = 10.0, 120.0
 """Timeouts of a connection's first request, and of an idle connection after it.
 
 The latter is longer than clients keep idle connections (Go's plugin: 90 s), so that clients close them first.
 """
-CONNECTIONS = 4096
-"""Maximum number of connections; beyond it the longest idle ones are closed."""
+CONNECTIONS = 4096  # maximum number of connections; beyond it the longest idle ones are closed
 SWEEP_SECONDS = 1.0
-BODIES = 4
-"""Number of bodies of the largest size that may be held at a time."""
+BODIES = 4  # number of bodies of the largest size that may be held at a time
 
 
 @dataclass(slots=True)
@@ -46,12 +37,10 @@ class Deadline:
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check the values."""
         self.began = self.clock()
 
     @property
     def passed(self) -> bool:
-        """Return whether the deadline has passed."""
         return self.clock() - self.began > self.seconds
 
 
@@ -111,7 +100,6 @@ class BodyBudget:
         self.held += more
 
     def release(self, body: bytes) -> None:
-        """Release the bytes of a body."""
         self.held -= len(body)
 
 
@@ -137,7 +125,6 @@ class Connections:
         self._until[connection] = float("inf")
 
     def ended(self, connection: Connection) -> None:
-        """Record that a request was answered."""
         self._until[connection] = self._clock() + IDLE_SECONDS
 
     async def sweep(self, connections: Callable[[], Collection[Connection]]) -> None:

@@ -7,12 +7,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-SECONDS = tuple(0.0001 * 2**i for i in range(16))
-"""Buckets of durations, 0.1 ms to 3 s."""
-REMEMBERED = 10_000
-"""Pods whose choice is kept until their binding is seen."""
-LONGEST_KEY = 320
-"""Characters of a valid pod's namespace and name."""
+SECONDS = tuple(0.0001 * 2**i for i in range(16))  # buckets of durations, 0.1 ms to 3 s
+REMEMBERED = 10_000  # pods whose choice is kept until their binding is seen
+LONGEST_KEY = 320  # characters of a valid pod's namespace and name
 
 
 class ServiceMetrics:
@@ -61,7 +58,6 @@ class ServiceMetrics:
         gauge.set_function(lambda: int(bool(problem())))
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count a request and its duration."""
         key = (endpoint, status)
         if key not in self._of:
             self._of[key] = self._requests.labels(endpoint, str(status)), self._seconds.labels(endpoint)
@@ -81,7 +77,6 @@ class ServiceMetrics:
             self._wanted.popitem(last=False)
 
     def neutral(self, reason: str) -> None:
-        """Count a neutral answer by reason."""
         self._decisions.labels("neutral").inc()
         self._neutral.labels(reason).inc()
 

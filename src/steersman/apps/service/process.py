@@ -61,15 +61,12 @@ class WatchedCluster(Listener):
 
     @property
     def node_count(self) -> int:
-        """See `api.WatchedState`."""
         return len(self.cache.state.slots)
 
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
-        """See `api.WatchedState`."""
         return self.cache.waiting(raw)
 
     def query(self, pod: Pod, waiting: CachedPod | None = None) -> AbstractContextManager[tuple[NodeScorer, PodQuery]]:
-        """See `api.WatchedState`."""
         return self._unknown.query(self.node_scorer, pod, waiting)
 
     def renew(self) -> None:
@@ -77,24 +74,19 @@ class WatchedCluster(Listener):
         self._node_scorer = NodeScorer(self.policy_manager.decider(self.cache))
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self.policy_manager.see(pod)
 
     def on_pod_pending(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self.cache.number_waiting(pod)  # it will be asked about
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         self.metrics.bound(pod.key, pod.node)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         if self._node_scorer is not None:
             self._node_scorer.changed(slot)
 
     def on_rebuilt(self) -> None:
-        """See `kubernetes.cache.cached_pod.Listener`."""
         for pod in self.cache.pods.values():
             if not pod.node:
                 self.cache.number_waiting(pod)
@@ -141,7 +133,6 @@ class Service:
 
     @property
     def policy(self) -> Policy:
-        """The policy in use."""
         return self.policy_manager.policy
 
     async def run(self, listening: Callable[[int], object] = lambda _: None) -> None:

@@ -50,15 +50,12 @@ from steersman.apps.service.scoring.unknown_pods import TimeBudget, UnusualPodEr
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.credentials import file_stamp
 
-CHECK_SECONDS = 10.0
-"""Interval between checks of the files."""
-LARGE_BODY = 512 << 10
-"""Bytes of a body beyond which decoding takes milliseconds; the names of 5,000 nodes take fewer."""
+CHECK_SECONDS = 10.0  # interval between checks of the files
+LARGE_BODY = 512 << 10  # bytes of a body beyond which decoding takes milliseconds; the names of 5,000 nodes take fewer
 LARGE_SHARE, LARGE_SAVED_SECONDS = 0.002, 0.1
 """Share of the event loop's time for decoding such bodies where no request may bring a cluster, and seconds saved up at
 most."""
-OTHER = "other"
-"""Name of all unknown paths in metrics."""
+OTHER = "other"  # name of all unknown paths in metrics
 
 log = structlog.get_logger("service")
 
@@ -68,22 +65,19 @@ class Authenticator:
 
     A replaced certificate or token is used from the next handshake or request on. A certificate authority that is added
     to `tls.clientCa` is, too; one that is removed is trusted until the service restarts.
-
-    Attributes:
-        tls: context for HTTPS; None: plain HTTP.
-        problem: why replaced files cannot be used; "" if they can.
     """
 
     def __init__(self, config: ServiceConfig) -> None:
+        # `problem`: why replaced files cannot be used; "" if they can
         self._config, self.problem = config, ""
         self._stamp = self._now()
         self._token = read_token(config.token_file) if config.token_file else None
+        # Context for HTTPS; None: plain HTTP
         self.tls = None if config.tls is None else ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         _load(self.tls, config.tls)
 
     @property
     def has_token(self) -> bool:
-        """Return whether clients need a token."""
         return self._token is not None
 
     def is_unauthorized(self, request: web.Request) -> bool:
@@ -164,45 +158,21 @@ def _said(error: Exception) -> str:
 
 
 def endpoints(api: Api, explainer: Explainer) -> tuple[Endpoint, ...]:
-    """Return all endpoints."""
     return (
         Endpoint("/v1/scores", ScoreInputs, Scores, "Scores of nodes for a pod, as an array.", api.scores),
         Endpoint(
-            "/v1/limits",
-            ScoreInputs,
-            LimitedNodes,
-            "Nodes that a pod's hard limit of latency leaves.",
-            api.limit,
+            "/v1/limits", ScoreInputs, LimitedNodes, "Nodes that a pod's hard limit of latency leaves.", api.limit
         ),
         Endpoint("/v1/suggestions", ScoreInputs, Suggestion, "The node that would be chosen.", api.suggest),
         Endpoint(
-            "/v1/explain",
-            ScoreInputs,
-            Explanation,
-            "Why this node, and why not others.",
-            explainer.explain,
-            False,
+            "/v1/explain", ScoreInputs, Explanation, "Why this node, and why not others.", explainer.explain, False
+        ),
+        Endpoint("/score", ScoreRequest, ScoreResponse, "Scores of nodes that are sent, by name.", api.score),
+        Endpoint(
+            "/filter", ExtenderArgs, ExtenderFilterResult, "Scheduler extender: nodes that a pod fits.", api.filter
         ),
         Endpoint(
-            "/score",
-            ScoreRequest,
-            ScoreResponse,
-            "Scores of nodes that are sent, by name.",
-            api.score,
-        ),
-        Endpoint(
-            "/filter",
-            ExtenderArgs,
-            ExtenderFilterResult,
-            "Scheduler extender: nodes that a pod fits.",
-            api.filter,
-        ),
-        Endpoint(
-            "/prioritize",
-            ExtenderArgs,
-            list[HostPriority],
-            "Scheduler extender: scores, 0 to 10.",
-            api.prioritize,
+            "/prioritize", ExtenderArgs, list[HostPriority], "Scheduler extender: scores, 0 to 10.", api.prioritize
         ),
     )
 
@@ -245,7 +215,6 @@ class HttpServer(WebServer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop listening and close all connections."""
         for task in self._beside:
             task.cancel()
         await super().__aexit__(kind, error, trace)

@@ -7,7 +7,7 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, get_args
 
 import typer
 
@@ -59,23 +59,18 @@ class DashboardOptions:
 
 @dataclass(frozen=True, slots=True)
 class LiveDashboardOptions:
+    RULES: ClassVar = (RequiresOption("live"),)
+
     live: Annotated[
         bool, option("A live cluster as it is and was in the last 24 hours; nothing is written.", "--live")
     ] = False
     scheduler: Annotated[
         str | None,
         option("With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"),
-        RequiresOption("live"),
     ] = None
-    service: Annotated[
-        str | None,
-        option("With --live: the metrics of a 'steersman serve' too.", metavar="URL"),
-        RequiresOption("live"),
-    ] = None
+    service: Annotated[str | None, option("With --live: the metrics of a 'steersman serve' too.", metavar="URL")] = None
     telemetry: Annotated[
-        Path | None,
-        path_option("With --live: YAML with queries of Prometheus, for the latency to users."),
-        RequiresOption("live"),
+        Path | None, path_option("With --live: YAML with queries of Prometheus, for the latency to users.")
     ] = None
 
 

@@ -22,8 +22,7 @@ WORKLOAD = "default"
 BASELINE = "kube-default"
 SEEDS = range(42, 52)
 TRAINING = ("cpu100", "gpushare40", "gpuspec10", "multigpu20")
-GENERATIONS = 12
-"""Generations of the training: a fixed amount of work of about 110 s of CPU time, a minute on two cores."""
+GENERATIONS = 12  # of the training: a fixed amount of work of about 110 s of CPU time, a minute on two cores
 VALIDATE_EVERY = 4
 
 TRAINING_TEXT = (

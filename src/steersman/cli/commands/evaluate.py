@@ -16,13 +16,7 @@ from steersman.cli.completing import policies
 from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
 from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
 from steersman.cli.options.arrivals import RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
-from steersman.cli.options.common import (
-    KubernetesOption,
-    ObjectiveOption,
-    order_option,
-    parse_seeds,
-    policy_option,
-)
+from steersman.cli.options.common import KubernetesOption, ObjectiveOption, order_option, parse_seeds, policy_option
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresProtocol,

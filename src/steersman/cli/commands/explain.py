@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from steersman.prometheus.collector import TelemetryCollector
     from steersman.simulation.prediction.queue_place import QueuePlace
 
-SHOWN_FEATURES = 10
-"""Features in the table; --format json has all."""
+SHOWN_FEATURES = 10  # features in the table; --format json has all
 
 
 @dataclass(frozen=True, slots=True)

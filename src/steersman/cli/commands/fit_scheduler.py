@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from steersman.training.search.fit_scheduler import SchedulerFit
 
-LEARNED = "steersman"
-"""The policy that the found configuration is also compared with."""
+LEARNED = "steersman"  # the policy that the found configuration is also compared with
 SUFFIXES = (".yaml", ".yml")
 
 

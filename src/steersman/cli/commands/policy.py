@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show, prepare, fit and put back policy files.", no_args_is_help=True)
 
-KIND_LABELS = ("no GPU", "a share of one GPU", "one GPU", "several GPUs")
-SHOWN_WEIGHTS = 12
-"""Features shown for each kind of pod."""
+SHOWN_WEIGHTS = 12  # features shown for each kind of pod
 
 
 @app.callback()
@@ -348,6 +346,7 @@ def _largest_weights(card: Card, arrays: Arrays) -> Table:
     from rich.table import Table
 
     from steersman.policies.files.policy_file import view_of
+    from steersman.policies.formula import KIND_NAMES
     from steersman.policies.node_scores.local_scores import NAMES
 
     view = view_of(card.name, card)
@@ -359,7 +358,7 @@ def _largest_weights(card: Card, arrays: Arrays) -> Table:
     part = "" if card.network == "linear" else " of the linear part"
     table = Table(title=f"Largest weights{part} by kind of pod", title_justify="left")
     columns = []
-    for kind, row in zip(KIND_LABELS, weights, strict=True):
+    for kind, row in zip(KIND_NAMES, weights, strict=True):
         table.add_column(kind)
         order = np.argsort(-np.abs(row), kind="stable")[:SHOWN_WEIGHTS]
         columns.append([f"{row[i]:+.3g} {names[i]}" if row[i] else "" for i in order])

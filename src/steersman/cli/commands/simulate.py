@@ -119,19 +119,14 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class SimulationPlan:
-    """Plan of one run.
-
-    Attributes:
-        profile: workload profile; None: the typical pods of the workload.
-        shuffle: whether inflation draws the pods in random order.
-    """
+    """Plan of one run."""
 
     workload: Workload
     policy: str
     seed: int
     arrivals: ArrivalOptions
-    profile: tuple[TypicalPod, ...] | None = None
-    shuffle: bool = True
+    profile: tuple[TypicalPod, ...] | None = None  # workload profile; None: the typical pods of the workload
+    shuffle: bool = True  # whether inflation draws the pods in random order
 
 
 def read_plan(

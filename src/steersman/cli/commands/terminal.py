@@ -67,8 +67,7 @@ def aliases(
         print(f"alias {name}{equals}{shlex.quote(command)}")
 
 
-COMPLETE = "_STEERSMAN_COMPLETE"
-"""Environment variable by which a shell's script asks for completions."""
+COMPLETE = "_STEERSMAN_COMPLETE"  # environment variable by which a shell's script asks for completions
 
 
 def completion(

@@ -79,8 +79,7 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-LAST_FLAG = "steersman.last_flag"
-"""Where a context keeps the repeatable option whose value came last."""
+LAST_FLAG = "steersman.last_flag"  # where a context keeps the repeatable option whose value came last
 
 
 class TableOrJson(enum.StrEnum):

@@ -5,8 +5,9 @@
         fit: Annotated[bool, option("First fit a policy.", "--fit")] = False
         fit_generations: Annotated[int | None, option("Generations."), RequiresOption("fit")] = None
 
-A field that is such a dataclass itself stands for its fields. From this one declaration come the command line
-(`with_options`), the check of combinations (`check_options`) and the arguments that a report records (`to_arguments`).
+A field that is such a dataclass itself stands for its fields, and `RULES` of a dataclass apply to all of its options.
+From this one declaration come the command line (`with_options`), the check of combinations (`check_options`) and the
+arguments that a report records (`to_arguments`).
 """
 
 from __future__ import annotations
@@ -93,18 +94,13 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class GivenOption:
-    """An option of a command with its value.
+    """An option of a command with its value."""
 
-    Attributes:
-        flag: as the command line spells it, in its negative form if that is what changes the default.
-        value, default: what it is, and would be if it were not given.
-        metadata: the rest of the field's annotation.
-    """
-
-    flag: str
+    flag: str  # as the command line spells it, in its negative form if that is what changes the default
+    # `value`, `default`: what it is, and would be if it were not given.
     value: Any
     default: Any
-    metadata: tuple[Any, ...]
+    metadata: tuple[Any, ...]  # the rest of the field's annotation
 
     @property
     def is_given(self) -> bool:
@@ -124,7 +120,7 @@ def every_option(*groups: Any) -> dict[str, GivenOption]:
             if _is_group(hint):
                 result |= every_option(value)
             else:
-                metadata = get_args(hint)[1:]
+                metadata = (*get_args(hint)[1:], *getattr(type(group), "RULES", ()))
                 # Only --no-... changes the default here, so a message must name that spelling.
                 is_negative = default is True or (default is None and value is False)
                 result[name] = GivenOption(_flag(name, metadata, is_negative), value, default, metadata)
@@ -181,16 +177,12 @@ def _text(value: Any) -> str:
 
 def with_options(
     function: Callable[..., None],
+    # Returns parameters for its `**declared`; those that are not given are not passed
     declared: Callable[[], Iterable[inspect.Parameter]] = tuple,
     *,
-    is_checked: bool = True,
+    is_checked: bool = True,  # whether `check_options` is called; False: by the function, which knows more
 ) -> Callable[..., None]:
-    """Return a command that takes the fields of a function's dataclasses as options, and checks them.
-
-    Args:
-        declared: returns parameters for its `**declared`; those that are not given are not passed.
-        is_checked: whether `check_options` is called; False: by the function, which knows more.
-    """
+    """Return a command that takes the fields of a function's dataclasses as options, and checks them."""
     hints = get_type_hints(function, include_extras=True)
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []

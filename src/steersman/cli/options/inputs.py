@@ -108,7 +108,6 @@ class FileInputs:
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return RunningPods.FREE
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from steersman.agents.registry import find_algorithm
 from steersman.cli.completing import algorithms, networks, objectives
@@ -42,6 +42,8 @@ LIVE_FROM_FILE = tuple(name for name in FROM_FILE if name != "reference")
 class LiveLearning:
     """Options of `--learn`. `None`: not given."""
 
+    RULES: ClassVar = (RequiresOption("learn"),)
+
     learn: Annotated[
         Path | None,
         _option(
@@ -60,14 +62,12 @@ class LiveLearning:
             metavar="NAME",
             autocompletion=algorithms,
         ),
-        RequiresOption("learn"),
     ] = None
     network: Annotated[
         str | None,
         _option(
             f"{list_networks()}. [default: that of the policy file, else mlp]", metavar="NAME", autocompletion=networks
         ),
-        RequiresOption("learn"),
     ] = None
     hidden: Annotated[
         str | None,
@@ -75,7 +75,6 @@ class LiveLearning:
             "Widths of its hidden layers, such as 128,64. [default: those of the policy file, else 64,64]",
             metavar="WIDTHS",
         ),
-        RequiresOption("learn"),
     ] = None
     objective: Annotated[
         str | None,
@@ -85,7 +84,6 @@ class LiveLearning:
             metavar="OBJECTIVE",
             autocompletion=objectives,
         ),
-        RequiresOption("learn"),
     ] = None
     options: Annotated[
         Path | None,
@@ -95,11 +93,8 @@ class LiveLearning:
             parser=path,
             metavar="FILE",
         ),
-        RequiresOption("learn"),
     ] = None
-    seed: Annotated[
-        int | None, _option("Seed of first weights and exploration. [default: 1]", min=0), RequiresOption("learn")
-    ] = None
+    seed: Annotated[int | None, _option("Seed of first weights and exploration. [default: 1]", min=0)] = None
     explore_anyway: Annotated[
         bool,
         _option(
@@ -107,7 +102,6 @@ class LiveLearning:
             "to be the best.",
             "--explore-anyway",
         ),
-        RequiresOption("learn"),
     ] = False
 
 
@@ -127,10 +121,8 @@ def live_plan_of(
     """Return the plan of learning, and check that its folder can be written.
 
     Args:
-        learning: the options.
         declared: options of exploration that were given.
         policy: value of --policy; a policy file is what the agent starts from.
-        scheduler: name of the scheduler.
         has_telemetry: whether nodes' metrics are known.
     """
     assert learning.learn is not None

@@ -45,8 +45,7 @@ FREE = {
     "evaluate": ALWAYS_FREE | {"engine", "output_format"},
 }
 """Command -> options that a later command may change: when it ends, and how it is computed and shown."""
-BEGUN = "steersman.begun"
-"""Key of the command in the metadata of its context."""
+BEGUN = "steersman.begun"  # key of the command in the metadata of its context
 
 
 class InterruptedRunError(SteersmanError):

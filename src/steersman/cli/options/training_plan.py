@@ -15,16 +15,18 @@ from steersman.agents.registry import (
 )
 from steersman.cli.options.algorithms import group_by_value, options_of, settings_of
 from steersman.cli.options.arrivals import RATIO, WITH_WORKLOADS, AnyProtocol
+from steersman.cli.options.common import path
 from steersman.cli.options.declaring import check_options, given_options
 from steersman.cli.options.generated import deployments_options, latency_options
 from steersman.cli.options.inputs import read_cluster, running_pods
 from steersman.cli.options.policies import stored_order_warnings
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_workloads import full_name, read_workloads
 from steersman.cli.output.display import Warnings, status_if_slow
+from steersman.cli.reading import holds_nodes, read_workload
 from steersman.core.config.fields import flag
-from steersman.core.errors import UsageError
+from steersman.core.errors import UsageError, unknown_name
 from steersman.policies.networks.registry import find_network
+from steersman.workloads.files import input_path
 from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
@@ -34,24 +36,19 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 MAX_WIDTH = 65_536
-AGE = "age"
-"""The order of `orders.order`, which imports numba."""
+AGE = "age"  # the order of `orders.order`, which imports numba
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """Options of training.
+    """Options of training."""
 
-    Attributes:
-        task, scenario, network, learning: options by subject.
-        declared: options of algorithms and of the cluster of `latency` that were given.
-    """
-
+    # `task`, `scenario`, `network`, `learning`: options by subject
     task: TrainingTask
     scenario: Scenario
     network: NetworkOptions
     learning: LearningOptions
-    declared: dict[str, Any]
+    declared: dict[str, Any]  # options of algorithms and of the cluster of `latency` that were given
 
     @property
     def algorithm(self) -> AlgorithmSpec:
@@ -66,22 +63,18 @@ class TrainOptions:
 
     @property
     def protocol(self) -> str:
-        """Return the protocol."""
         return (self.task.protocol or AnyProtocol.INFLATION).value
 
     @property
     def running(self) -> RunningPods:
-        """Return what to do with running pods."""
         return running_pods(self.task.pinned, self.task.from_now)
 
     @property
     def network_name(self) -> str:
-        """Return the name of the network."""
         return self.task.network or self.algorithm.network
 
 
 def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> AnyPlan:
-    """Return the plan of training."""
     config = options_of(options.algorithm, options.declared)
     settings = settings_of(options.protocol, options.declared)
     _check_network(options)
@@ -104,10 +97,10 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
         ratio=RATIO if options.scenario.ratio is None else options.scenario.ratio,
         load=options.scenario.load,
         order=options.scenario.order or AGE,
-        validation=read_workloads(options.task.validation or [], options.task.nodes, options.running, warn)
+        validation=_read_workloads(options.task.validation or [], options.task.nodes, options.running, warn)
         if has_workloads
         else (),
-        test=tuple(full_name(each) for each in options.task.test or ()),
+        test=tuple(_full_name(each) for each in options.task.test or ()),
         network=options.network_name,
         hidden=None if network.hidden is None else widths(network.hidden),
         dropout=network.dropout,
@@ -198,7 +191,7 @@ def _check_learning(options: TrainOptions) -> None:
 def _training_workloads(options: TrainOptions, warn: Warnings) -> tuple[Workload, ...]:
     task = options.task
     if not task.cluster:
-        return read_workloads(task.workload or [], task.nodes, options.running, warn)
+        return _read_workloads(task.workload or [], task.nodes, options.running, warn)
     return (read_cluster(task.live, options.running, warn),)
 
 
@@ -232,3 +225,28 @@ def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings
         servers_per_rack=scenario.servers_per_rack or 0,
         **common,
     )
+
+
+def _full_name(name: str) -> str:
+    """Return the name of a workload in results."""
+    from steersman.workloads.formats.openb import POD_FILE, embedded_names
+
+    return f"{POD_FILE}{name}" if name in embedded_names() else name
+
+
+def _read_workloads(names: list[str], nodes: Path | None, running: RunningPods, warn: Warnings) -> tuple[Workload, ...]:
+    """Return packaged workloads by name, or those in files, which hold nodes or are used with `nodes`."""
+    from steersman.workloads.formats.openb import embedded, known_names
+
+    result = []
+    for name in names:
+        file = input_path(name)
+        is_file = nodes is not None or (name not in known_names() and file.exists() and holds_nodes(file))
+        if is_file:
+            result.append(read_workload(nodes, path(name), running, warn))
+        elif name in known_names():
+            result.append(embedded(name))
+            warn(result[-1].warnings)
+        else:
+            raise unknown_name("--workload", name, known_names(), "with --nodes a file of pods")
+    return tuple(result)

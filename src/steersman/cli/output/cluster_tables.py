@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from steersman.apps.local_cluster.occupancy import OccupancyRow
-from steersman.workloads.formats.tables import write_rows
+from steersman.workloads.formats.tables import csv_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,11 +44,9 @@ def nodes_table(name: str, rows: Sequence[OccupancyRow]) -> Table:
 
 
 def to_csv(rows: Sequence[OccupancyRow]) -> str:
-    text = io.StringIO()
     # The writer of CSV leaves a cell of None empty.
     cells = ([*(asdict(row) | {"ready": str(row.ready).lower()}).values()] for row in rows)
-    write_rows(text, [field.name for field in fields(OccupancyRow)], cells)
-    return text.getvalue()
+    return csv_text([field.name for field in fields(OccupancyRow)], cells)
 
 
 def _number(value: float) -> str:

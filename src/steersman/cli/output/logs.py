@@ -23,8 +23,7 @@ from steersman.workloads.files import check_writable
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
-LOG_FILE_BYTES, LOG_FILES_KEPT = 10 << 20, 5
-"""Size at which a log file is renamed to FILE.1, and number of such files that are kept."""
+LOG_FILE_BYTES, LOG_FILES_KEPT = 10 << 20, 5  # size at which a log file becomes FILE.1; number of those
 
 
 class LogFormat(enum.StrEnum):

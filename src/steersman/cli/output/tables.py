@@ -18,10 +18,8 @@ from steersman.evaluation.results import METRICS_COLUMNS, metric_cells
 from steersman.evaluation.summary import SummaryRow
 from steersman.simulation.result import RunResult
 
-GAP, EDGES = 3, 2
-"""Columns of the terminal between two columns of a table, and at its ends."""
-NAME_WIDTH = 19
-"""The longest name of a built-in policy; longer ones are folded before a column is left out."""
+GAP, EDGES = 3, 2  # columns of the terminal between two columns of a table, and at its ends
+NAME_WIDTH = 19  # the longest name of a built-in policy; longer ones are folded before a column is left out
 LEAST_IMPORTANT = (
     "Fragmented %",
     "CPU %",

@@ -18,10 +18,8 @@ import numpy.typing as npt
 
 from steersman.cluster.model import PodSelector
 
-Pair = tuple[str, str | None]
-"""A key and a value; None: any value."""
-NAMESPACE, TERMINATING = "", " "
-"""Keys of two pairs that are not labels: the namespace, and that the pods are being deleted."""
+Pair = tuple[str, str | None]  # a key and a value; None: any value
+NAMESPACE, TERMINATING = "", " "  # keys of two pairs that are no labels: namespace, and being deleted
 
 
 class LabelSet(NamedTuple):

@@ -57,19 +57,15 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 class NodeTableColumn:
-    """One attribute of all nodes.
-
-    Attributes:
-        numbers: value -> its number, in order of first appearance; append-only, so copies of a table share it.
-        ids: [N] int32 number of each slot's value, `MISSING` where it has none.
-    """
+    """One attribute of all nodes."""
 
     __slots__ = ("ids", "numbers", "read")
 
     def __init__(self, read: Callable[[Node], object], numbers: dict[object, int], ids: npt.NDArray[np.int32]) -> None:
         self.read = read
+        # Value -> its number, in order of first appearance; append-only, so copies of a table share it
         self.numbers = numbers
-        self.ids = ids
+        self.ids = ids  # [N] int32 number of each slot's value, `MISSING` where it has none
 
     def number(self, node: Node | None) -> int:
         value = None if node is None else self.read(node)

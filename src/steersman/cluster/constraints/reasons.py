@@ -28,8 +28,7 @@ NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 Mask = npt.NDArray[np.bool_]
 
-Refusing = Generator[tuple[str, Mask], None, Mask]
-"""Yields reasons and the nodes that each applies to; returns the nodes that pass."""
+Refusing = Generator[tuple[str, Mask], None, Mask]  # yields reasons and their nodes; returns the nodes that pass
 
 
 FurtherRefusals = Sequence[Sequence[tuple[str, npt.NDArray[np.bool_]]]]

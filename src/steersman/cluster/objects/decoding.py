@@ -17,14 +17,7 @@ from steersman.cluster import model
 from steersman.cluster.node_metrics import SHOWN, limits_of
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api.decoding import converted
-from steersman.cluster.objects.api.metadata import (
-    NodeImage,
-    NodeObject,
-    NodeSpec,
-    NodeStatus,
-    NodeTaint,
-    ObjectMeta,
-)
+from steersman.cluster.objects.api.metadata import NodeImage, NodeObject, NodeSpec, NodeStatus, NodeTaint, ObjectMeta
 from steersman.cluster.objects.api.pods import (
     MAX_PORT,
     Affinity,
@@ -75,12 +68,10 @@ OWNER_KEY = "steersman.dev/owner"
 """Annotation for a pod's owner, "Kind/name": a pod whose ownerReference has no live owner is garbage-collected."""
 ESTIMATE_KEY = "steersman.dev/expected-seconds"
 """Annotation for the run time of a pod in seconds, which counts before its activeDeadlineSeconds."""
-GANG_KEY = "steersman.dev/gang"
-"""Annotation for the gang of a pod, which counts before its label of `POD_GROUPS`."""
+GANG_KEY = "steersman.dev/gang"  # annotation for the gang of a pod, which counts before its label of `POD_GROUPS`
 GANG_MINIMUM_KEY = "steersman.dev/gang-minimum"
 """Annotation for the number of pods of a gang that must start together; without it all of them."""
-AT_ONCE_KEY = "steersman.dev/at-once"
-"""Annotation for the number of pods of a pod's owner that exist at a time."""
+AT_ONCE_KEY = "steersman.dev/at-once"  # annotation for the number of pods of a pod's owner that exist at a time
 REFUSALS_KEY = "steersman.dev/volume-refusals"
 """Annotation for why volumes of a pod refuse nodes: a JSON list of a reason and names of nodes, none for all."""
 POD_GROUPS = (
@@ -105,14 +96,6 @@ _NODE_RESOURCES = {CPU, MEMORY, "pods", EPHEMERAL, "storage", GPU_COUNT_KEY, GPU
 _POD_RESOURCES = {CPU, MEMORY, EPHEMERAL, *model.PLUGIN_GPUS}
 _NO_SPEC, _NO_STATUS, _NO_AFFINITY = NodeSpec(), NodeStatus(), Affinity()
 _NO_NODES, _NO_PODS = NodeAffinity(), PodAffinity()
-
-
-def node_from_object(obj: Object, *, file: str = "", where: str = "") -> model.Node:
-    """Return a v1 Node of a parsed document."""
-    try:
-        return decode_node(converted(obj, NodeObject))
-    except FieldError as error:
-        raise InputError(file, where, error.field, error.problem) from None
 
 
 def pod_from_object(

@@ -53,19 +53,15 @@ class DeviceClassError(SteersmanError):
 
 @dataclass(slots=True)
 class DeviceOffers:
-    """Extended resources by Dynamic Resource Allocation.
+    """Extended resources by Dynamic Resource Allocation."""
 
-    Attributes:
-        classes: resource name -> its DeviceClass; both names of a class that has two.
-        names: name of a DeviceClass -> the resource name under which its devices count.
-        devices: node -> resource name -> devices that are not allocated, in order.
-        problems: resource name -> why its devices are not modelled.
-    """
-
+    # Resource name -> its DeviceClass; both names of a class that has two
     classes: dict[str, str] = field(default_factory=dict)
+    # Name of a DeviceClass -> the resource name under which its devices count
     names: dict[str, str] = field(default_factory=dict)
+    # Node -> resource name -> devices that are not allocated, in order
     devices: dict[str, dict[str, list[DeviceId]]] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)  # resource name -> why its devices are not modelled
 
     def __bool__(self) -> bool:
         return bool(self.names)

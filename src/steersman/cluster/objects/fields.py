@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 T = TypeVar("T")
-Object = Mapping[str, Any]
-"""A Kubernetes object, or a part of one, from YAML or JSON."""
+Object = Mapping[str, Any]  # a Kubernetes object, or a part of one, from YAML or JSON
 
 
 class FieldError(ValueError):
@@ -173,34 +172,22 @@ class FieldRule:
 
 @dataclass(slots=True)
 class FieldUse:
-    """Paths of the fields that an object uses, each once, such as `spec.volumes[].azureDisk`.
+    """Paths of the fields that an object uses, each once, such as `spec.volumes[].azureDisk`."""
 
-    Attributes:
-        unmodelled: those that affect placement and are not modelled.
-        watched: those that are modelled where the objects that they refer to are watched.
-        unknown: those that are not in the API.
-    """
-
-    unmodelled: list[str] = field(default_factory=list)
+    unmodelled: list[str] = field(default_factory=list)  # those that affect placement and are not modelled
+    # Those that are modelled where the objects that they refer to are watched
     watched: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)  # those that are not in the API
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesTable:
-    """The content of `data/kubernetes.toml`.
+    """The content of `data/kubernetes.toml`."""
 
-    Attributes:
-        minor: of Kubernetes.
-        oldest: minor of Kubernetes that steersman is tested on.
-        fields: name of a type -> name of a field -> its rule.
-        plugins: default plugin of kube-scheduler -> what is done with it.
-    """
-
-    minor: str
-    oldest: str
-    fields: Mapping[str, Mapping[str, FieldRule]]
-    plugins: Mapping[str, str]
+    minor: str  # of Kubernetes
+    oldest: str  # minor of Kubernetes that steersman is tested on
+    fields: Mapping[str, Mapping[str, FieldRule]]  # name of a type -> name of a field -> its rule
+    plugins: Mapping[str, str]  # default plugin of kube-scheduler -> what is done with it
 
 
 @cache

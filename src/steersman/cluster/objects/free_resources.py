@@ -22,8 +22,7 @@ from steersman.cluster.objects.fields import FieldError, join, text
 from steersman.cluster.state import ClusterState
 from steersman.core.quantities import bytes_, cpu_milli, format_bytes, format_cpu, format_whole, whole
 
-FREE_KEY = "steersman.dev/free"
-"""Annotation of a Node."""
+FREE_KEY = "steersman.dev/free"  # annotation of a Node
 MAX_PODS = 1 << 40
 _PATH = join("metadata.annotations", FREE_KEY)
 _FORMATS = {CPU: format_cpu, MEMORY: format_bytes, EPHEMERAL: format_bytes}
@@ -31,21 +30,16 @@ _PARSERS = {CPU: cpu_milli, MEMORY: bytes_, EPHEMERAL: bytes_}
 
 
 class FreeResources(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, rename="camel"):
-    """Content of the annotation.
+    """Content of the annotation."""
 
-    Attributes:
-        resources: by name as in `status.allocatable`, what no pod requests; resources without a limit are left out.
-        gpu_milli: milli left of each GPU device.
-        pod_count: number of pods on the node.
-        gpu_pods: pods that hold GPU devices: shares, then those with one whole device, with two, and so on.
-        scoring: CPU and memory requested in kube-scheduler's scoring view, in which a container that requests none
-            counts as 100m and 200MiB.
-    """
-
+    # By name as in `status.allocatable`, what no pod requests; resources without a limit are left out
     resources: dict[str, str] = {}
-    gpu_milli: list[int] = []
-    pod_count: int = 0
+    gpu_milli: list[int] = []  # milli left of each GPU device
+    pod_count: int = 0  # number of pods on the node
+    # Pods that hold GPU devices: shares, then those with one whole device, with two, and so on
     gpu_pods: list[int] = []
+    # CPU and memory requested in kube-scheduler's scoring view, in which a container that requests none counts as
+    # 100m and 200MiB
     scoring: dict[str, str] = {}
 
 

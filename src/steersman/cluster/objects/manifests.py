@@ -29,8 +29,7 @@ Manifest = dict[str, Any]
 
 _CPU_STEP = NONZERO[CPU] * 1000 // NANO
 _MEMORY_STEP = NONZERO[MEMORY] // NANO
-DELETED_AT = "1970-01-01T00:00:00Z"
-"""Deletion timestamp of terminating pods, of which the model has no time."""
+DELETED_AT = "1970-01-01T00:00:00Z"  # deletion timestamp of terminating pods, of which the model has no time
 
 
 def node_to_object(node: model.Node) -> Manifest:

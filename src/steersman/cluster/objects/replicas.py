@@ -144,8 +144,7 @@ def list_or_empty(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-TEMPLATES_KEPT, LARGEST_TEMPLATE = 4096, 8 << 10
-"""Templates whose pods are decoded once, and the bytes of the largest."""
+TEMPLATES_KEPT, LARGEST_TEMPLATE = 4096, 8 << 10  # templates whose pods are decoded once, and the bytes of the largest
 READ_ANNOTATIONS = frozenset(
     (CREATION_KEY, DELETION_KEY, OWNER_KEY, GPU_COUNT_KEY, GPU_MILLI_KEY, GPU_MODEL_KEY, GPU_INDEX_KEY)
 ) | {*SOFT_KEYS, *HARD_KEYS, USER_KEY, ESTIMATE_KEY, GANG_KEY, GANG_MINIMUM_KEY, AT_ONCE_KEY}

@@ -33,18 +33,15 @@ MEMORY = "memory"
 EPHEMERAL = "ephemeral-storage"
 HUGEPAGES = "hugepages-"
 RESIZE_PENDING = "PodResizePending"
-NATIVE = "kubernetes.io/"
-"""Part of the names of native resources, which a container may request without a limit or below it."""
+NATIVE = "kubernetes.io/"  # part of the names of native resources, whose requests may lack a limit or be below it
 
 # kube-scheduler scores a container without a request as if it requested this much (GetNonzeroRequests).
 NONZERO = {CPU: NANO // 10, MEMORY: (200 << 20) * NANO}
 
-Amounts = dict[str, int]
-"""Nano-units of each resource."""
+Amounts = dict[str, int]  # nano-units of each resource
 
 
-_Named = tuple[str, Amounts]
-"""A container's name, and what it requests."""
+_Named = tuple[str, Amounts]  # a container's name, and what it requests
 
 
 @dataclass(frozen=True, slots=True)

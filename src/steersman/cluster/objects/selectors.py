@@ -18,8 +18,7 @@ LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 NODE_OPERATORS = (*LABEL_OPERATORS, "Gt", "Lt")
 _POLICIES = ("Honor", "Ignore")
 
-Namespaces = Mapping[str, Mapping[str, str]]
-"""Labels of all namespaces, by name."""
+Namespaces = Mapping[str, Mapping[str, str]]  # labels of all namespaces, by name
 
 
 def label_selector(selector: metadata.LabelSelector, path: str) -> tuple[model.Requirement, ...]:

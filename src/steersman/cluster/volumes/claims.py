@@ -14,8 +14,7 @@ from types import MappingProxyType
 from steersman.cluster.objects.api.claims import Volume
 from steersman.cluster.objects.api.pods import InTreeSources, PodObject
 
-Attachment = tuple[str, str]
-"""CSI driver and handle of a volume."""
+Attachment = tuple[str, str]  # CSI driver and handle of a volume
 
 PROVISIONERS: Mapping[str, str] = MappingProxyType(
     {
@@ -82,17 +81,11 @@ def _gce(disk: str, labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """A claim that a pod uses, or a volume of an in-tree plugin inside the pod.
+    """A claim that a pod uses, or a volume of an in-tree plugin inside the pod."""
 
-    Attributes:
-        key: namespace and name of the claim; of a volume inside the pod its driver and handle.
-        made_for: the pod for which a controller creates an ephemeral claim, else "".
-        attachment: driver and handle of a volume inside the pod; None: it is a claim.
-    """
-
-    key: str
-    made_for: str = ""
-    attachment: Attachment | None = None
+    key: str  # namespace and name of the claim; of a volume inside the pod its driver and handle
+    made_for: str = ""  # the pod for which a controller creates an ephemeral claim, else ""
+    attachment: Attachment | None = None  # driver and handle of a volume inside the pod; None: it is a claim
 
     @property
     def is_ephemeral(self) -> bool:

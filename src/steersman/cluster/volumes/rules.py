@@ -49,21 +49,17 @@ ZONE_KEYS = tuple(f"{prefix}{what}" for prefix in (_BETA, _STABLE) for what in (
 
 @dataclass(slots=True)
 class VolumeObjects:
-    """Objects of the API about volumes, and decisions that they do not show yet.
+    """Objects of the API about volumes, and decisions that they do not show yet."""
 
-    Attributes:
-        claims: by namespace and name; the others by name, capacities by namespace and name.
-        assumed_volumes: volume -> key of the claim that it was assigned to.
-        assumed_nodes: key of a claim -> node that it will be provisioned for.
-    """
-
+    # By namespace and name; the others by name, capacities by namespace and name
     claims: dict[str, VolumeClaim] = field(default_factory=dict)
     volumes: dict[str, Volume] = field(default_factory=dict)
     classes: dict[str, StorageClass] = field(default_factory=dict)
     nodes: dict[str, CsiNode] = field(default_factory=dict)
     drivers: dict[str, CsiDriver] = field(default_factory=dict)
     capacities: dict[str, StorageCapacity] = field(default_factory=dict)
-    assumed_volumes: dict[str, str] = field(default_factory=dict)
+    assumed_volumes: dict[str, str] = field(default_factory=dict)  # volume -> key of the claim that it was assigned to
+    # Key of a claim -> node that it will be provisioned for
     assumed_nodes: dict[str, str] = field(default_factory=dict)
 
     def is_for(self, volume: Volume, claim: VolumeClaim) -> bool:
@@ -91,24 +87,17 @@ class VolumePlan:
 
 @dataclass(slots=True)
 class VolumeFit:
-    """Nodes that a pod's claims allow.
+    """Nodes that a pod's claims allow."""
 
-    Attributes:
-        problem: why they allow none, whatever the nodes are; "" if they allow some.
-        refusals: groups of filters in their order; in each, reasons and the nodes that each applies to, [N].
-        matched: claim -> [N] index into `candidates` of the volume that it gets on a node, -1 to provision.
-        candidates: claim -> volumes.
-        requested: claim -> bytes that it requests.
-        storage_class: claim -> its storage class.
-        free: claim -> [N] bytes of its storage class that a node has left, where its driver reports them; else -1.
-    """
-
-    problem: str = ""
+    problem: str = ""  # why they allow none, whatever the nodes are; "" if they allow some
+    # Groups of filters in their order; in each, reasons and the nodes that each applies to, [N]
     refusals: list[list[tuple[str, Mask]]] = field(default_factory=list)
+    # Claim -> [N] index into `candidates` of the volume that it gets on a node, -1 to provision
     matched: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
-    candidates: dict[str, list[Volume]] = field(default_factory=dict)
-    requested: dict[str, int] = field(default_factory=dict)
-    storage_class: dict[str, str] = field(default_factory=dict)
+    candidates: dict[str, list[Volume]] = field(default_factory=dict)  # claim -> volumes
+    requested: dict[str, int] = field(default_factory=dict)  # claim -> bytes that it requests
+    storage_class: dict[str, str] = field(default_factory=dict)  # claim -> its storage class
+    # Claim -> [N] bytes of its storage class that a node has left, where its driver reports them; else -1
     free: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
 
     def allowed(self, table: NodeTable) -> Mask:

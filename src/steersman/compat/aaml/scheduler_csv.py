@@ -40,8 +40,7 @@ from steersman.workloads.experiments import (
 from steersman.workloads.files import CSV_SUFFIXES
 from steersman.workloads.profile import typical_pods
 
-MOST_UNEXPLAINED = 0.25
-"""Share of a cluster's CPU that its last row may have in use beyond what the pods before it request, or below."""
+MOST_UNEXPLAINED = 0.25  # share of CPU by which the last row may differ from what the pods request
 
 
 def read_transitions(file: Path) -> Recording:

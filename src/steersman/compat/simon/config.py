@@ -31,8 +31,7 @@ from steersman.workloads.workload import SpreadSelectors, Workload, workload_nam
 
 API_VERSION = "simon/v1alpha1"
 KIND = "Config"
-POPULARITY_PERCENT = 60
-"""simon's default."""
+POPULARITY_PERCENT = 60  # simon's default
 _NO_EFFECT = ("exportConfig", "newWorkloadConfig")
 
 

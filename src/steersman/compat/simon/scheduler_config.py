@@ -111,19 +111,13 @@ _NORM_OF = {"DotProductScore": "max"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig(ExperimentScheduler):
-    """What a scheduler configuration decides.
+    """What a scheduler configuration decides."""
 
-    Attributes:
-        scores: (policy, weight) of every enabled score plugin; the policy is "" for a plugin that asks the user's.
-        learned: name of the plugin that asks the user's policy, "" if there is none.
-        scheduler_name: name of the profile; pods with this `schedulerName` are its pods.
-        percentage_of_nodes_to_score: None if the file leaves it to the scheduler.
-    """
-
+    # (policy, weight) of every enabled score plugin; the policy is "" for a plugin that asks the user's
     scores: tuple[tuple[str, int], ...]
-    learned: str
-    scheduler_name: str
-    percentage_of_nodes_to_score: int | None
+    learned: str  # name of the plugin that asks the user's policy, "" if there is none
+    scheduler_name: str  # name of the profile; pods with this `schedulerName` are its pods
+    percentage_of_nodes_to_score: int | None  # None if the file leaves it to the scheduler
 
     def policy(self, own: str | None = None) -> str:
         """Return the policy as `--policy` takes it: a name, or a weighted sum such as `fgd=1000,gpu-packing=500`.

@@ -56,18 +56,12 @@ SearchSpace = FloatRange | Choices
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Help, range and search space of a field.
+    """Help, range and search space of a field."""
 
-    Attributes:
-        help: for `--help`, without the default.
-        valid: the range of values; None: any.
-        search: the values that `steersman tune` tries; None: only the default.
-        only_with: name of another field and the value without which this one has no effect; None: it always has one.
-    """
-
-    help: str
-    valid: ValueCheck | None = None
-    search: SearchSpace | None = None
+    help: str  # for `--help`, without the default
+    valid: ValueCheck | None = None  # the range of values; None: any
+    search: SearchSpace | None = None  # the values that `steersman tune` tries; None: only the default
+    # Name of another field and the value without which this one has no effect; None: it always has one
     only_with: tuple[str, str] | None = None
 
 

@@ -14,7 +14,17 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.envs.base import Arrays, EnvCore, arrays_of, empty_like, known_options, make_options, put, restored
+from steersman.envs.base import (
+    Arrays,
+    EnvCore,
+    arrays_of,
+    check_limits,
+    empty_like,
+    known_options,
+    make_options,
+    put,
+    restored,
+)
 from steersman.envs.deployments import kernels
 from steersman.envs.deployments.kernels import EpisodeRules, FillState
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
@@ -35,8 +45,7 @@ from steersman.workloads.topology import Hierarchy, label_nodes
 RESET_OPTIONS = ("seed", "nodes")
 NAME = "Deployments"
 
-Shape = tuple[str, str, int]
-"""CPU, memory and pods of a node, such as `("64", "256Gi", 110)`."""
+Shape = tuple[str, str, int]  # CPU, memory and pods of a node, such as `("64", "256Gi", 110)`
 
 MIXED_SHAPES: tuple[Shape, ...] = tuple((str(cores), f"{4 * cores}Gi", 110) for cores in (16, 32, 64, 96))
 """Nodes of four sizes, each with 4 GiB of memory a core, as general-purpose machines of clouds have."""
@@ -80,14 +89,9 @@ class DeploymentsOptions:
         fewest, most = self.range
         if not 1 <= fewest <= most <= (self.max_nodes or most):
             raise UsageError(f"nodes {self.nodes} is out of range; expected 1 to max_nodes, such as 10 or (5, 20)")
-        if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
+        check_limits(self.penalty, self.step_limit, self.servers_per_rack)
         if not 0 <= self.equal_share <= 1:
             raise UsageError(f"equal_share {self.equal_share} is out of range; expected 0 to 1")
-        if self.step_limit is not None and self.step_limit < 1:
-            raise UsageError(f"step_limit must be at least 1, not {self.step_limit}")
-        if self.servers_per_rack < 0:
-            raise UsageError(f"servers_per_rack must be at least 0, not {self.servers_per_rack}")
 
     @property
     def sizes(self) -> tuple[Shape, ...]:
@@ -95,7 +99,6 @@ class DeploymentsOptions:
 
     @property
     def range(self) -> tuple[int, int]:
-        """Return the fewest and the most nodes."""
         return (self.nodes, self.nodes) if isinstance(self.nodes, int) else (self.nodes[0], self.nodes[1])
 
 

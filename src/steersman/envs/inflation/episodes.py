@@ -13,7 +13,17 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.base import Arrays, EnvCore, arrays_of, empty_like, known_options, make_options, put, restored
+from steersman.envs.base import (
+    Arrays,
+    EnvCore,
+    arrays_of,
+    check_limits,
+    empty_like,
+    known_options,
+    make_options,
+    put,
+    restored,
+)
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.inflation import batch as layout
 from steersman.envs.inflation import kernels
@@ -76,14 +86,9 @@ class WorkloadOptions:
 
     def __post_init__(self) -> None:
         find_order(self.order)
-        if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
-        if self.step_limit is not None and self.step_limit < 1:
-            raise UsageError(f"step_limit must be at least 1, not {self.step_limit}")
+        check_limits(self.penalty, self.step_limit, self.servers_per_rack)
         if self.max_nodes is not None and self.max_nodes < 1:
             raise UsageError(f"max_nodes must be at least 1, not {self.max_nodes}")
-        if self.servers_per_rack < 0:
-            raise UsageError(f"servers_per_rack must be at least 0, not {self.servers_per_rack}")
 
     def workloads(self) -> tuple[Workload, ...]:
         """Return the workloads, with racks if requested. Raises UsageError: there is none, or none of that name."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import MEMORY, PODS
 from steersman.core.errors import SteersmanError, UsageError, unknown_name
-from steersman.envs.base import Arrays, EnvCore, arrays_of, known_options, make_options, restored
+from steersman.envs.base import Arrays, EnvCore, arrays_of, check_limits, known_options, make_options, restored
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.latency import kernels as stepping
 from steersman.envs.latency import state
@@ -104,10 +104,7 @@ class LatencyOptions:
     keep_hard_limits: bool | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.penalty < 1e9:
-            raise UsageError(f"penalty must be at least 0, not {self.penalty}")
-        if self.step_limit is not None and self.step_limit < 1:
-            raise UsageError(f"step_limit must be at least 1, not {self.step_limit}")
+        check_limits(self.penalty, self.step_limit)
 
 
 class LatencyCore(EnvCore):

@@ -33,11 +33,9 @@ from steersman.workloads.generators.latency_settings import (
 )
 from steersman.workloads.topology import ZONE
 
-USERS_ZONE = 0
-"""Zone of the users of all pods with limits: there is one latency for each node, as in Matranga's thesis."""
+USERS_ZONE = 0  # zone of the users of all pods with limits: there is one latency for each node, as in Matranga's thesis
 FIRST_PODS = 256
-MOST_REQUESTED = 1 << 55
-"""Larger amounts (a node without a limit) count as this much, so that sums cannot overflow."""
+MOST_REQUESTED = 1 << 55  # larger amounts (a node without a limit) count as this much, so that sums cannot overflow
 MILLI = 1000.0
 
 NODE_FIELDS = (
@@ -52,53 +50,41 @@ WHOLE_FIELDS = ("rng", "clock", "load", "load_noise", "phase", "distance", "tota
 
 
 class NodeSample(NamedTuple):
-    """What a node's exporters show at a scrape.
+    """What a node's exporters show at a scrape."""
 
-    Attributes:
-        idle_seconds, used_seconds: counters of a CPU that stands for all of the node's.
-        memory_available, memory_total: bytes.
-        filesystem_available, filesystem_size: bytes.
-        network_received: counter of bytes.
-        connections: established TCP connections.
-        latency: milliseconds to the users, NaN: the probe was lost.
-    """
-
+    # `idle_seconds`, `used_seconds`: counters of a CPU that stands for all of the node's
     idle_seconds: float
     used_seconds: float
+    # `memory_available`, `memory_total`: bytes
     memory_available: float
     memory_total: float
+    # `filesystem_available`, `filesystem_size`: bytes
     filesystem_available: float
     filesystem_size: float
-    network_received: float
-    connections: float
-    latency: float
+    network_received: float  # counter of bytes
+    connections: float  # established TCP connections
+    latency: float  # milliseconds to the users, NaN: the probe was lost
 
 
 class Truth(NamedTuple):
-    """The true state now, and what became of placements since the model began; no monitoring knows it.
+    """The true state now, and what became of placements since the model began; no monitoring knows it."""
 
-    Attributes:
-        empty_nodes, used_nodes: nodes without and with pods.
-        cpu_use_deviation_percent: standard deviation over nodes of the share of CPU used.
-        connections_maximum: established connections of the node that has most.
-        limited_pods, soft_limits_kept, hard_limits_broken: pods with limits now, those within the soft limit, and
-            those beyond the hard one.
-        placed, placed_limited: pods bound so far, and those with limits.
-        placed_within_soft: those of them that were within their soft limit when they were bound.
-        placed_beyond_hard, placed_beyond_hard_avoidably: those beyond the hard limit then, and those of them that some
-            other node could have kept within it.
-    """
-
+    # `empty_nodes`, `used_nodes`: nodes without and with pods
     empty_nodes: float
     used_nodes: float
-    cpu_use_deviation_percent: float
-    connections_maximum: float
+    cpu_use_deviation_percent: float  # standard deviation over nodes of the share of CPU used
+    connections_maximum: float  # established connections of the node that has most
+    # `limited_pods`, `soft_limits_kept`, `hard_limits_broken`: pods with limits now, those within the soft limit, and
+    # those beyond the hard one
     limited_pods: float
     soft_limits_kept: float
     hard_limits_broken: float
+    # `placed`, `placed_limited`: pods bound so far, and those with limits
     placed: float
     placed_limited: float
-    placed_within_soft: float
+    placed_within_soft: float  # those of them that were within their soft limit when they were bound
+    # `placed_beyond_hard`, `placed_beyond_hard_avoidably`: those beyond the hard limit then, and those of them that
+    # some other node could have kept within it
     placed_beyond_hard: float
     placed_beyond_hard_avoidably: float
 

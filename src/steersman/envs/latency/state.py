@@ -27,8 +27,7 @@ USE_CPU, USE_CONNECTIONS, USE_NETWORK, USE_MEMORY, USE_FILESYSTEM = range(5)
 USES = 5
 # Columns of `SimulatorState.counter` and, after the time, of `SimulatorState.ring`.
 CPU_SECONDS, NETWORK_BYTES, REQUEST_SECONDS, COUNTERS = range(4)
-RING = 21
-"""Samples kept of a counter: 5 minutes at 15 seconds."""
+RING = 21  # samples kept of a counter: 5 minutes at 15 seconds
 # Columns of `SimulatorState.clock`.
 NOW, NEXT_LOAD = range(2)
 # Columns of `SimulatorState.cursor`.
@@ -52,63 +51,40 @@ TOTALS = 16
 
 
 class SimulatorState(NamedTuple):
-    """The true state, and what is needed to continue.
+    """The true state, and what is needed to continue."""
 
-    Attributes:
-        scheduler_view: what policies are given.
-        rng: [E, 4] uint64, columns CLUSTER...
-        clock: [E, 2] seconds, columns NOW, NEXT_LOAD.
-        cursor: [E, 2] int64: pods that have left, scrapes done.
-        arrival: [E, P] seconds, ascending.
-        leave: [E, P] seconds.
-        order: [E, P] int64 pods by when they leave.
-        slot: [E, P] int64 node of a pod, -1 before it is placed, after it left, and if it was dropped.
-        pod_use: [E, P, 5] int64 what a pod uses, columns USE_CPU...
-        node_use: [E, N, Z + 1, 5] int64 the same summed over a node's pods, by the zone of their users; last: none.
-        load: [E, Z + 1] float64 by which use is multiplied now; last: 1.
-        load_noise: [E, Z] float64 the random part of it.
-        phase: [E, Z] float64 radians.
-        system: [E, N] float64 milli-CPU of a node without pods.
-        distance: [E, Z, Z] float64 milliseconds from nodes to users.
-        offset: [E, N] float64 seconds within the scrape interval, ascending in the order of `turn`.
-        turn: [E, N] int64 nodes in the order of their scrapes.
-        counter: [E, N, 3] float64, columns CPU_SECONDS (milli), NETWORK_BYTES, REQUEST_SECONDS (milli).
-        counted: [E, N] seconds: time of the last update of the counters.
-        ring: [E, N, 21, 4] float64 the last samples of the counters: time, then the counters.
-        rings: [E, N] int64 samples taken.
-        gauge: [E, N, M] float64 the last samples of the other metrics, NaN: the last scrape failed.
-        gauge_pods: [E, N] int64 pods when the connections were last counted.
-        sampled: [E, N, 2] seconds, columns NODE_SAMPLE, PROBE_SAMPLE: when a scrape last succeeded.
-        down: [E, N] int64 scrapes that will still fail.
-        total: [E, 16] float64, columns SAMPLES...
-    """
-
-    scheduler_view: SchedulerView
-    rng: npt.NDArray[np.uint64]
-    clock: npt.NDArray[np.float64]
-    cursor: npt.NDArray[np.int64]
-    arrival: npt.NDArray[np.float64]
-    leave: npt.NDArray[np.float64]
-    order: npt.NDArray[np.int64]
+    scheduler_view: SchedulerView  # what policies are given
+    rng: npt.NDArray[np.uint64]  # [E, 4] uint64, columns CLUSTER..
+    clock: npt.NDArray[np.float64]  # [E, 2] seconds, columns NOW, NEXT_LOAD
+    cursor: npt.NDArray[np.int64]  # [E, 2] int64: pods that have left, scrapes done
+    arrival: npt.NDArray[np.float64]  # [E, P] seconds, ascending
+    leave: npt.NDArray[np.float64]  # [E, P] seconds
+    order: npt.NDArray[np.int64]  # [E, P] int64 pods by when they leave
+    # [E, P] int64 node of a pod, -1 before it is placed, after it left, and if it was dropped
     slot: npt.NDArray[np.int64]
-    pod_use: npt.NDArray[np.int64]
+    pod_use: npt.NDArray[np.int64]  # [E, P, 5] int64 what a pod uses, columns USE_CPU..
+    # [E, N, Z + 1, 5] int64 the same summed over a node's pods, by the zone of their users; last: none
     node_use: npt.NDArray[np.int64]
-    load: npt.NDArray[np.float64]
-    load_noise: npt.NDArray[np.float64]
-    phase: npt.NDArray[np.float64]
-    system: npt.NDArray[np.float64]
-    distance: npt.NDArray[np.float64]
+    load: npt.NDArray[np.float64]  # [E, Z + 1] float64 by which use is multiplied now; last: 1
+    load_noise: npt.NDArray[np.float64]  # [E, Z] float64 the random part of it
+    phase: npt.NDArray[np.float64]  # [E, Z] float64 radians
+    system: npt.NDArray[np.float64]  # [E, N] float64 milli-CPU of a node without pods
+    distance: npt.NDArray[np.float64]  # [E, Z, Z] float64 milliseconds from nodes to users
+    # [E, N] float64 seconds within the scrape interval, ascending in the order of `turn`
     offset: npt.NDArray[np.float64]
-    turn: npt.NDArray[np.int64]
+    turn: npt.NDArray[np.int64]  # [E, N] int64 nodes in the order of their scrapes
+    # [E, N, 3] float64, columns CPU_SECONDS (milli), NETWORK_BYTES, REQUEST_SECONDS (milli)
     counter: npt.NDArray[np.float64]
-    counted: npt.NDArray[np.float64]
-    ring: npt.NDArray[np.float64]
-    rings: npt.NDArray[np.int64]
+    counted: npt.NDArray[np.float64]  # [E, N] seconds: time of the last update of the counters
+    ring: npt.NDArray[np.float64]  # [E, N, 21, 4] float64 the last samples of the counters: time, then the counters
+    rings: npt.NDArray[np.int64]  # [E, N] int64 samples taken
+    # [E, N, M] float64 the last samples of the other metrics, NaN: the last scrape failed
     gauge: npt.NDArray[np.float64]
-    gauge_pods: npt.NDArray[np.int64]
+    gauge_pods: npt.NDArray[np.int64]  # [E, N] int64 pods when the connections were last counted
+    # [E, N, 2] seconds, columns NODE_SAMPLE, PROBE_SAMPLE: when a scrape last succeeded
     sampled: npt.NDArray[np.float64]
-    down: npt.NDArray[np.int64]
-    total: npt.NDArray[np.float64]
+    down: npt.NDArray[np.int64]  # [E, N] int64 scrapes that will still fail
+    total: npt.NDArray[np.float64]  # [E, 16] float64, columns SAMPLES..
 
 
 def new_simulator_state(settings: LatencySettings, environments: int) -> SimulatorState:

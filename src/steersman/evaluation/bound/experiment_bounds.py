@@ -25,17 +25,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ExperimentBounds:
-    """GPU allocation that no scheduler exceeds which places every pod that fits (see `evaluation.bound.gpu_bound`).
-
-    Attributes:
-        percent: [S] GPU allocated at the end, by workload; NaN if no bound was found.
-        warnings: the reasons why there is none, one line each.
-    """
+    """GPU allocation that no scheduler exceeds which places every pod that fits (see `evaluation.bound.gpu_bound`)."""
 
     protocol: Protocol
     seeds: tuple[int, ...]
-    percent: dict[str, Floats]
-    warnings: tuple[str, ...] = ()
+    percent: dict[str, Floats]  # [S] GPU allocated at the end, by workload; NaN if no bound was found
+    warnings: tuple[str, ...] = ()  # the reasons why there is none, one line each
 
     def get(self, workload: str) -> Floats:
         """Return [S] bounds of a workload; of `all` the mean over workloads."""

@@ -50,18 +50,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class Patterns(NamedTuple):
-    """The ways to fill a device, P patterns of S sizes.
+    """The ways to fill a device, P patterns of S sizes."""
 
-    Attributes:
-        sizes: [S] milli of a device, descending.
-        counts: [P, S] number of shares of each size in a pattern. Together they take at most 1000 milli, and nothing
-            of the smallest size fits beside them.
-        exact: whether `sizes` are all that were requested.
-    """
-
-    sizes: Ints
+    sizes: Ints  # [S] milli of a device, descending
+    # [P, S] number of shares of each size in a pattern. Together they take at most 1000 milli, and nothing of the
+    # smallest size fits beside them.
     counts: Ints
-    exact: bool
+    exact: bool  # whether `sizes` are all that were requested
 
     def size_of(self, milli: Ints) -> Ints:
         """Return [G] the index of the largest size that is at most `milli`, S if there is none."""
@@ -111,15 +106,11 @@ def _maximal(sizes: Iterable[int], limit: int) -> Ints | None:
 
 Floats = npt.NDArray[np.float64]
 
-MAX_PATTERN_COLUMNS = 40_000
-"""Most patterns by types of nodes: HiGHS solves so many in a second."""
+MAX_PATTERN_COLUMNS = 40_000  # most patterns by types of nodes: HiGHS solves so many in a second
 SHARES_OF_A_NODE = (2, 3, 4)
-ROUNDING = 1e-9
-"""Share of all GPU: more than rounding of a sum of floats, less than two decimals show."""
-VERTICAL = 1e-9
-"""Part of the normal of an edge of a hull that rounding leaves upwards where the edge is vertical."""
-PATIENCE_SECONDS = 60.0
-"""Time limit of an LP; the LPs of the published workloads take 1 to 2 seconds."""
+ROUNDING = 1e-9  # share of all GPU: more than rounding of a sum of floats, less than two decimals show
+VERTICAL = 1e-9  # part of the normal of an edge of a hull that rounding leaves upwards where the edge is vertical
+PATIENCE_SECONDS = 60.0  # time limit of an LP; the LPs of the published workloads take 1 to 2 seconds
 OUT_OF_TIME, INFEASIBLE = 1, 2  # statuses of scipy.optimize.linprog
 
 
@@ -232,20 +223,18 @@ class GpuBound:
 
     def solve(
         self,
+        # `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive
         protocol: Protocol = "inflation",
         *,
         seed: int = 42,
         ratio: float = 1.3,
+        # False bounds schedulers that place every pod that fits somewhere; True also those that refuse pods
         refuses: bool = False,
+        # Above 0, only schedulers are bounded that place every pod (which fits on some empty node) until the demand
+        # that has arrived is this percentage of all GPU
         placed_percent: float = 0.0,
     ) -> float:
         """Return an upper bound on the GPU allocated at the end, in percent of all GPU, rounded up to two decimals.
-
-        Args:
-            protocol: `inflation` or `arrivals`; with `seed` and `ratio` it decides which pods arrive.
-            refuses: False bounds schedulers that place every pod that fits somewhere; True also those that refuse pods.
-            placed_percent: above 0, only schedulers are bounded that place every pod (which fits on some empty node)
-                until the demand that has arrived is this percentage of all GPU.
 
         Returns:
             The bound; NaN if no scheduler can place what `placed_percent` demands.

@@ -18,46 +18,30 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 MAX_KINDS = 500
-MAX_PAIRS = 12_000
-"""Most kinds by types; with more, similar ones are pooled. HiGHS solves such an LP in seconds."""
+MAX_PAIRS = 12_000  # most kinds by types; with more, similar ones are pooled. HiGHS solves such an LP in seconds.
 
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """G kinds of pods, T types of nodes, R resources (the columns of `ClusterState`).
+    """G kinds of pods, T types of nodes, R resources (the columns of `ClusterState`)."""
 
-    Attributes:
-        of_pod: [P] the kind of each pod of the workload.
-        request: [G, R] a pod's requests.
-        gpu_count: [G] devices.
-        gpu_milli: [G] milli of each device.
-        demand: [G] total milli, of the pods themselves.
-        fits: [G, T] whether a pod of the kind fits on an empty node of the type.
-        ordered: [G] whether the feasibility of a pod depends on nothing but what is left on the nodes, so that a kind
-            that
-            once fits nowhere never fits again (as long as nothing leaves).
-        harder: [H, 2] (easy, hard): where a pod of the hard kind fits, one of the easy kind does, both ordered.
-            Implied pairs are left out.
-        nodes: [T] number of nodes.
-        capacity: [T, R] of all of them, as floats: unlimited resources would overflow.
-        largest: [T, R] of the largest of them.
-        devices: [T] GPUs of all of them.
-        largest_devices: [T] GPUs of the largest of them.
-    """
-
-    of_pod: Ints
-    request: Ints
-    gpu_count: Ints
-    gpu_milli: Ints
-    demand: Ints
-    fits: Mask
+    of_pod: Ints  # [P] the kind of each pod of the workload
+    request: Ints  # [G, R] a pod's requests
+    gpu_count: Ints  # [G] devices
+    gpu_milli: Ints  # [G] milli of each device
+    demand: Ints  # [G] total milli, of the pods themselves
+    fits: Mask  # [G, T] whether a pod of the kind fits on an empty node of the type
+    # [G] whether the feasibility of a pod depends on nothing but what is left on the nodes, so that a kind that once
+    # fits nowhere never fits again (as long as nothing leaves)
     ordered: Mask
+    # [H, 2] (easy, hard): where a pod of the hard kind fits, one of the easy kind does, both ordered. Implied pairs
+    # are left out.
     harder: Ints
-    nodes: Ints
-    capacity: npt.NDArray[np.float64]
-    largest: Ints
-    devices: Ints
-    largest_devices: Ints
+    nodes: Ints  # [T] number of nodes
+    capacity: npt.NDArray[np.float64]  # [T, R] of all of them, as floats: unlimited resources would overflow
+    largest: Ints  # [T, R] of the largest of them
+    devices: Ints  # [T] GPUs of all of them
+    largest_devices: Ints  # [T] GPUs of the largest of them
 
 
 def nodes_with_room(workload: Workload) -> tuple[Node, ...]:

@@ -91,22 +91,15 @@ class LinePlots:
 
     def plot(
         self,
-        quantity: str,
+        quantity: str,  # see `Curve.values`
         y_title: str,
         *,
-        window: tuple[float, float] | None = None,
-        diagonal: bool = False,
-        bound: float = math.nan,
+        window: tuple[float, float] | None = None,  # the part of x to show; the y axis is fitted to it
+        diagonal: bool = False,  # whether to draw the line of a scheduler that places everything that arrives
+        bound: float = math.nan,  # the bound to draw, from where that much has arrived; NaN if unknown
         digits: int = 2,
     ) -> Figure | None:
-        """Return the plot of a quantity; None if no run has a value.
-
-        Args:
-            quantity: see `Curve.values`.
-            window: the part of x to show; the y axis is fitted to it.
-            diagonal: whether to draw the line of a scheduler that places everything that arrives.
-            bound: the bound to draw, from where that much has arrived; NaN if unknown.
-        """
+        """Return the plot of a quantity; None if no run has a value."""
         x = self.x()
         whole = (float(x[0]), float(x[-1]))
         stats = self._stats(quantity, x, window or whole)
@@ -189,19 +182,15 @@ def _bound_mark(bound: float) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class LearningCurve:
-    """A training run by evolution.
-
-    Attributes:
-        reference: the policy that gains are measured against.
-        episodes, gain: [G] episodes so far, and percent saved by the mean candidate, by generation.
-        checked_episodes, checked: [V] the same for validations of the policy itself.
-    """
+    """A training run by evolution."""
 
     policy: str
-    reference: str
+    reference: str  # the policy that gains are measured against
     training: tuple[str, ...]
+    # `episodes`, `gain`: [G] episodes so far, and percent saved by the mean candidate, by generation
     episodes: Floats
     gain: Floats
+    # `checked_episodes`, `checked`: [V] the same for validations of the policy itself
     checked_episodes: Floats
     checked: Floats
 

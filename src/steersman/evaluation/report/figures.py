@@ -28,8 +28,7 @@ from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, RunRe
 
 CELLS = 3000  # of a heat map, at most
 CELLS_PER_ROW = 48
-LOGARITHMIC_FROM = 30
-"""Ratio of the highest to the lowest bar of `grouped_bars` from which on their scale is logarithmic."""
+LOGARITHMIC_FROM = 30  # ratio of the highest to the lowest bar from which on their scale is logarithmic
 
 
 def causes_in_short(runs: Mapping[str, Sequence[RunResult]], *, at_end: bool) -> Figure | None:
@@ -186,17 +185,12 @@ def bars(
 
 
 def grouped_bars(
-    values: Mapping[str, Sequence[tuple[float, float, float]]],
-    groups: Sequence[str],
+    values: Mapping[str, Sequence[tuple[float, float, float]]],  # by policy [G] tuples (mean, low, high), NaN for none
+    groups: Sequence[str],  # [G] titles
     style: Mapping[str, Style],
     y_title: str,
 ) -> Figure | None:
-    """Return for each of G groups a bar per policy with its interval, without groups in which nothing is known.
-
-    Args:
-        values: by policy [G] tuples (mean, low, high), NaN for none.
-        groups: [G] titles.
-    """
+    """Return for each of G groups a bar per policy with its interval, without groups in which nothing is known."""
     known = [g for g in range(len(groups)) if any(math.isfinite(each[g][0]) for each in values.values())]
     if not known:
         return None
@@ -227,8 +221,7 @@ FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")
 _PREFIX = "openb_pod_list_"
 _NUMBERED = re.compile(rf"(?:{_PREFIX})?([a-z]+?)\d*")
 
-WINDOW = 30
-"""Decisions over which the share of kept limits is taken, as in Matranga's thesis."""
+WINDOW = 30  # decisions over which the share of kept limits is taken, as in Matranga's thesis
 MOMENTS = 200  # of a heat map over time, at most
 MOST_NODES = 60  # with bars or rows of their own
 
@@ -240,16 +233,13 @@ def family_of(workload: str) -> str:
 
 
 def workload_bars(
+    # Workload -> policy -> difference, low, high; NaN for none
     values: Mapping[str, Mapping[str, tuple[float, float, float]]],
     style: Mapping[str, Style],
     y_title: str,
     digits: int,
 ) -> Figure | None:
-    """Return grouped bars of differences from 0: a group per workload, a bar per policy; openb workloads by family.
-
-    Args:
-        values: workload -> policy -> difference, low, high; NaN for none.
-    """
+    """Return grouped bars of differences from 0: a group per workload, a bar per policy; openb workloads by family."""
     if not any(math.isfinite(mean) for of in values.values() for mean, _, _ in of.values()):
         return None
     families = {workload: family_of(workload) for workload in values}

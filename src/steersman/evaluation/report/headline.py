@@ -49,17 +49,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of the table: a cell by policy.
-
-    Attributes:
-        short: its title where space is scarce.
-        notes: the title of its notes where they are a column of their own; empty if they are not.
-    """
+    """A column of the table: a cell by policy."""
 
     title: str
-    short: str
+    short: str  # its title where space is scarce
     cells: dict[str, Cell]
-    notes: str = ""
+    notes: str = ""  # the title of its notes where they are a column of their own; empty if they are not
 
 
 class Headline(Standings):

@@ -51,13 +51,9 @@ _WARNINGS = re.compile('<ul class="warnings" aria-label="Warnings">(.*?)</ul>', 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of policies in one protocol.
+    """Results of policies in one protocol."""
 
-    Attributes:
-        runs: all of them; the first of a workload and policy has its final nodes.
-    """
-
-    runs: Sequence[RunResult]
+    runs: Sequence[RunResult]  # all of them; the first of a workload and policy has its final nodes
     summary: Sequence[SummaryRow]
     headline: Headline
     experiment: Experiment
@@ -72,23 +68,15 @@ class Comparison:
 
 def write_report(
     path: Path,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[Comparison],  # of the same policies and workloads, one per protocol
     *,
-    command: str,
-    reason: str = "",
+    command: str,  # the command line, without the machine's paths
+    reason: str = "",  # why these protocols, if the data chose them
     learning: LearningCurve | None = None,
-    understood: Sequence[str] = (),
-    accounts: Sequence[str] = (),
+    understood: Sequence[str] = (),  # what the workloads were taken to hold, a sentence each
+    accounts: Sequence[str] = (),  # which of their nodes and GPUs are counted, a sentence each
 ) -> None:
-    """Write the report of an experiment.
-
-    Args:
-        comparisons: of the same policies and workloads, one per protocol.
-        command: the command line, without the machine's paths.
-        reason: why these protocols, if the data chose them.
-        understood: what the workloads were taken to hold, a sentence each.
-        accounts: which of their nodes and GPUs are counted, a sentence each.
-    """
+    """Write the report of an experiment."""
     places = [(each, workload) for each in comparisons for workload in each.headline.workloads]
     sections = [
         Section(each.headline, workload, [run for run in each.runs if run.workload == workload], number)

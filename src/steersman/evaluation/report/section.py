@@ -24,8 +24,7 @@ from steersman.evaluation.report.style import CAUSE_COLOURS, DASH, Figure, Style
 from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 
-NAMED_CELLS = 40_000
-"""Node names are in the heat maps only if these have fewer cells in total: names would be most of the file."""
+NAMED_CELLS = 40_000  # heat maps of more cells have no node names, which would be most of the file
 
 DIAGONAL = " Dotted: everything that arrives is placed."
 BOUND_TEXT = " Red: the bound, which no scheduler exceeds that places every pod that fits."
@@ -45,43 +44,28 @@ TIME_UNITS = (("days", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure and its place in the page.
-
-    Attributes:
-        caption: what a reader sees of it in words.
-        label: the same for screen readers.
-        policy: the only policy in it; empty if it shows all.
-    """
+    """A figure and its place in the page."""
 
     identity: str
     figure: Figure
-    caption: str
-    label: str
-    policy: str = ""
+    caption: str  # what a reader sees of it in words
+    label: str  # the same for screen readers
+    policy: str = ""  # the only policy in it; empty if it shows all
     style: Style | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlotGroup:
-    """A titled group of plots.
-
-    Attributes:
-        plots: side by side; a block without any is left out.
-        grid: CSS class of their arrangement.
-        small: plots of one policy each, below.
-        colours: a legend of colours by their meaning.
-        scale: the ends of the legend of shades; empty for none.
-        rows: of a table of waits below: a title, and a cell per policy.
-    """
+    """A titled group of plots."""
 
     title: str
     text: str
-    plots: Sequence[Plot | None]
-    grid: str = "two"
-    small: Sequence[Plot] = ()
-    colours: dict[str, str] = field(default_factory=dict)
-    scale: tuple[str, ...] = ()
-    rows: Sequence[Sequence[Cell]] = ()
+    plots: Sequence[Plot | None]  # side by side; a block without any is left out
+    grid: str = "two"  # CSS class of their arrangement
+    small: Sequence[Plot] = ()  # plots of one policy each, below
+    colours: dict[str, str] = field(default_factory=dict)  # a legend of colours by their meaning
+    scale: tuple[str, ...] = ()  # the ends of the legend of shades; empty for none
+    rows: Sequence[Sequence[Cell]] = ()  # of a table of waits below: a title, and a cell per policy
 
     @property
     def shown(self) -> list[Plot]:

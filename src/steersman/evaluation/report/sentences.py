@@ -16,28 +16,19 @@ from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION
 from steersman.evaluation.report.style import brackets, interval_text, listed, seeds_text
 from steersman.simulation.pod_kinds import KINDS
 
-REACHED = 0.015
-"""Points: a policy nearer to the bound has reached it, since the bound is rounded up and allocations are rounded."""
+REACHED = 0.015  # points to the bound, which is rounded up, within which a policy has reached it
 
 
 @dataclass(frozen=True, slots=True)
 class CriterionWording:
-    """How sentences speak of a criterion: formats of an `Outcome`.
+    """How sentences speak of a criterion: formats of an `Outcome`."""
 
-    Attributes:
-        amount: what a policy reaches, as a clause.
-        short: the same without the policy.
-        wins: what only the best does.
-        alone: a sentence on the only policy, without its end.
-        unknown: a sentence where no policy has a value, without its end.
-        same, than: between a gain and the policy that it is compared with.
-    """
-
-    amount: str
-    short: str
-    wins: str
-    alone: str
-    unknown: str
+    amount: str  # what a policy reaches, as a clause
+    short: str  # the same without the policy
+    wins: str  # what only the best does
+    alone: str  # a sentence on the only policy, without its end
+    unknown: str  # a sentence where no policy has a value, without its end
+    # `same`, `than`: between a gain and the policy that it is compared with.
     same: str = "as much as"
     than: str = "than"
 
@@ -65,8 +56,7 @@ NAMED_CRITERION = CriterionWording(
     alone="{0.capitalised} {0.shown_value} under {0.best} {0.where}",
     unknown="Nothing is known of the {0.of.criterion.phrase} {0.where}",
 )
-WORDS = {GPU_ALLOCATION: ALLOCATED, CPU_ALLOCATION: ALLOCATED, MEAN_WAIT: WAITED}
-"""By metric; every other criterion is named."""
+WORDS = {GPU_ALLOCATION: ALLOCATED, CPU_ALLOCATION: ALLOCATED, MEAN_WAIT: WAITED}  # by metric; others are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +72,13 @@ FAILING, WAITING = RefusalWording("fails", "", "that fail"), RefusalWording("lea
 
 
 class Outcome:
-    """What can be said of a comparison.
-
-    Attributes:
-        known: the policies that have a value, the best first.
-    """
+    """What can be said of a comparison."""
 
     def __init__(self, of: Standings) -> None:
         self.of = of
         self._means = of.means(of.workload)
         order = of.order(of.workload)
+        # The policies that have a value, the best first
         self.known = [policy for policy in order if math.isfinite(self._means[policy])]
         self.best = order[0]
         self.words = WORDS.get(of.primary, NAMED_CRITERION)
@@ -251,8 +238,7 @@ def _mirrored(interval: Interval) -> Interval:
     return Interval(-interval.high, -interval.low)
 
 
-Case = tuple[Callable[[Outcome], object], str]
-"""When a sentence is said, and the sentence."""
+Case = tuple[Callable[[Outcome], object], str]  # when a sentence is said, and the sentence
 
 ALONE: tuple[Case, ...] = (
     (

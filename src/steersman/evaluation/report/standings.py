@@ -47,14 +47,6 @@ class Standings:
     if no run allocates any GPU, and the mean wait of a pod in the `timed` protocol, in which the final allocation says
     nothing. Beside it stand the pods that never ran (`unplaced_metric`), which may be more for a policy that allocates
     more.
-
-    Attributes:
-        workload: the workload that sentences are about: the only one, or `all`.
-        gpus: of the cluster, by workload; of `all`, if all clusters have equally many, else 0.
-        on_gpu: whether any GPU was ever allocated; else the comparison is about CPU.
-        criteria: what the comparison is by, the first of which decides; empty: the default.
-        is_given: whether the workload gives the arrivals, so that seeds only rank equal nodes.
-        recorded: the workloads with a recorded placement, which is a row of the table beside the policies.
     """
 
     def __init__(
@@ -72,8 +64,11 @@ class Standings:
         self.policies = self._table.policies
         self.workloads = self._table.workloads
         self.seeds = self._table.seeds
+        # Whether the workload gives the arrivals, so that seeds only rank equal nodes
         self.is_given = self._table.is_given
+        # The workload that sentences are about: the only one, or `all`
         self.workload = self.workloads[0] if len(self.workloads) == 1 else ALL
+        # Of the cluster, by workload; of `all`, if all clusters have equally many, else 0
         self.gpus = {
             run.workload: round(float(run.final_nodes.gpu_count.sum())) for run in runs if run.final_nodes.names
         }
@@ -87,12 +82,14 @@ class Standings:
         # 0: clusters of different sizes have no common number of GPUs.
         self.gpus.setdefault(ALL, max(self.gpus.values()) if len(set(self.gpus.values())) == 1 else 0)
         self.nodes = len(runs[0].final_nodes.names)
+        # Whether any GPU was ever allocated; else the comparison is about CPU
         self.on_gpu = any((run.curve.gpu_allocation_percent > 0).any() for run in runs)
         self.timed = self.protocol == "timed"
         self.unplaced_metric = STILL_WAITING if self.timed else FAILED
-        self.criteria = tuple(criteria)
+        self.criteria = tuple(criteria)  # what the comparison is by, the first of which decides; empty: the default
         self.criterion = self.criteria[0] if criteria else self.default_criterion()
         self.computed_bounds = bounds
+        # The workloads with a recorded placement, which is a row of the table beside the policies
         self.recorded = {key.workload for key in self._rows if (key.protocol, key.policy) == (self.protocol, AS_IT_IS)}
 
     def default_criterion(self) -> Criterion:

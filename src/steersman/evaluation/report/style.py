@@ -14,8 +14,7 @@ import numpy.typing as npt
 from steersman.core.counting import counted
 from steersman.core.statistics import Interval
 
-Figure = dict[str, Any]
-"""A Plotly figure: data and layout."""
+Figure = dict[str, Any]  # a Plotly figure: data and layout
 Floats = npt.NDArray[np.float64]
 
 # Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is hard to see on white; then wine and
@@ -160,16 +159,13 @@ def rounded(values: Floats, digits: int = 2) -> list[float | None]:
     return [round(value, digits) if math.isfinite(value) else None for value in values.tolist()]
 
 
-BOUND_LABEL = "bound (LP)"
-"""Displayed name of the policy `bound` of the result files."""
+BOUND_LABEL = "bound (LP)"  # displayed name of the policy `bound` of the result files
 INTERVAL = "95 % interval"
 OF_STRETCH = "interval of this stretch"
 """Title of an interval over blocks of a trace that is given once: another stretch is often outside."""
 DASH = "–"
-FEW_SEEDS = 5
-"""With fewer seeds an interval is wide and leans on normally distributed values; the text says that they are few."""
-NAMED = 3
-"""Most policies that a sentence names; of more it gives the number."""
+FEW_SEEDS = 5  # with fewer an interval is wide and leans on normally distributed values; the text says so
+NAMED = 3  # most policies that a sentence names; of more it gives the number
 
 
 def fixed(value: float, digits: int) -> str:

@@ -13,60 +13,39 @@ from steersman.cluster.volumes.claims import PodClaim
 
 @dataclass(slots=True, eq=False)
 class CachedPod:
-    """A pod of the cluster.
+    """A pod of the cluster."""
 
-    Attributes:
-        key: namespace and name.
-        uid: distinguishes it from an earlier pod of that name.
-        pod: model, without a node's name among its constraints.
-        generation: of the spec that the model was decoded from.
-        version: resource version as last seen.
-        node: where it is bound or assumed; "" while it is pending.
-        devices: bit mask of the GPU devices that it is known to hold; None: unknown.
-        assumed: whether it is there by our decision, which the watch has not confirmed yet.
-        unmodelled: features it uses that affect its placement and that the model lacks.
-        class_id, labels_id: numbers in the state; -1: it has none, see `PodStore.number`.
-        notes: its annotations that are read, as last decoded: they hold requests and may change; None once the API
-            has confirmed our binding.
-        gated: whether it has scheduling gates.
-        resizing: whether its resources may change without its spec.
-        nominated: node that another scheduler nominated for it while it is pending, where it counts; "" if none.
-        problem: what in it makes no sense, "" if nothing.
-        claims: its persistent volume claims.
-        has_device_claims: whether its GPUs are those of its ResourceClaims.
-        seen: monotonic seconds at which it was first seen.
-        waits_since: when it began to wait for its scheduler, seconds since 1970: its creation, or when its gates were
-            removed; None: the API does not say.
-        refusal: why it was unschedulable, as its condition in the API says; "": it was not tried, or is bound.
-        started: when its kubelet began with it, seconds since 1970; None: it has not, or its node does not say.
-    """
-
-    key: str
-    uid: str
-    pod: Pod
-    generation: int
-    node: str = ""
-    devices: int | None = None
-    assumed: bool = False
-    unmodelled: tuple[str, ...] = ()
+    key: str  # namespace and name
+    uid: str  # distinguishes it from an earlier pod of that name
+    pod: Pod  # model, without a node's name among its constraints
+    generation: int  # of the spec that the model was decoded from
+    node: str = ""  # where it is bound or assumed; "" while it is pending
+    devices: int | None = None  # bit mask of the GPU devices that it is known to hold; None: unknown
+    assumed: bool = False  # whether it is there by our decision, which the watch has not confirmed yet
+    unmodelled: tuple[str, ...] = ()  # features it uses that affect its placement and that the model lacks
+    # `class_id`, `labels_id`: numbers in the state; -1: it has none, see `PodStore.number`.
     class_id: int = -1
     labels_id: int = -1
-    version: str = ""
+    version: str = ""  # resource version as last seen
+    # Its annotations that are read, as last decoded: they hold requests and may change; None once the API has
+    # confirmed our binding
     notes: dict[str, str] | None = None
-    gated: bool = False
-    resizing: bool = False
-    nominated: str = ""
-    problem: str = ""
-    claims: tuple[PodClaim, ...] = ()
-    has_device_claims: bool = False
-    seen: float = field(default_factory=time.monotonic)
+    gated: bool = False  # whether it has scheduling gates
+    resizing: bool = False  # whether its resources may change without its spec
+    nominated: str = ""  # node that another scheduler nominated for it while it is pending, where it counts; "" if none
+    problem: str = ""  # what in it makes no sense, "" if nothing
+    claims: tuple[PodClaim, ...] = ()  # its persistent volume claims
+    has_device_claims: bool = False  # whether its GPUs are those of its ResourceClaims
+    seen: float = field(default_factory=time.monotonic)  # monotonic seconds at which it was first seen
+    # When it began to wait for its scheduler, seconds since 1970: its creation, or when its gates were removed; None:
+    # the API does not say
     waits_since: float | None = None
-    refusal: str = ""
+    refusal: str = ""  # why it was unschedulable, as its condition in the API says; "": it was not tried, or is bound
+    # When its kubelet began with it, seconds since 1970; None: it has not, or its node does not say
     started: float | None = None
 
     @property
     def deleting(self) -> bool:
-        """Whether it is being deleted."""
         return self.pod.terminating
 
     @property
@@ -115,7 +94,6 @@ class Listener:
         """Handle a node that was added, changed or deleted, or whose pods changed.
 
         Args:
-            slot: of the node.
             may_have_grown: whether there may be room for a pod that waits; not after a deletion.
         """
 

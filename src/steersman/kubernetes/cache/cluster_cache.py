@@ -41,33 +41,29 @@ class ClusterCache(PodStore):
     """Store of a live cluster's pods and nodes, fed by watches.
 
     Args:
-        client: connection to the API server.
         listener: notified of changes.
         selectors: what selects pods for default spreading, for policies that use it; its reflectors join ours, the
             labels that it reads are stored, and pods have the classes that it reads.
         ranked: see `PodStore`.
-
-    Attributes:
-        reservations: pods that count on nodes before the API says so.
-        node_problems: why nodes take no pods, by name.
-        related_reflectors: watches of what pods and nodes refer to.
-        reflectors: these, and before them the watches of nodes and pods.
     """
 
     def __init__(
         self, client: Client, listener: Listener, selectors: Selectors | None = None, *, ranked: bool = False
     ) -> None:
         super().__init__(listener, as_written if selectors is None else selectors.read, ranked=ranked)
+        # `reservations`: pods that count on nodes before the API says so
         self.selectors, self.reservations = selectors, Reservations(self)
         self.namespaces = Namespaces(client, self._namespaces_changed)
         self.device_claims = DeviceClaims(client, self._device_claims_changed, self._offers_changed)
         self._decoder = PodDecoder(self.namespaces, self.device_claims)
-        self.node_problems: dict[str, str] = {}
+        self.node_problems: dict[str, str] = {}  # why nodes take no pods, by name
         self._nodes: dict[str, Node] = {}  # as written, without what they offer by DRA
+        # Watches of what pods and nodes refer to
         self.related_reflectors: tuple[Reflector, ...] = (self.namespaces, *self.device_claims.reflectors)
         if selectors is not None:
             self.related_reflectors += selectors.reflectors
             selectors.follow(self._selectors_changed)
+        # These, and before them the watches of nodes and pods
         self.reflectors: tuple[Reflector, ...] = (
             Reflector(client, NODES_PATH, NodeFeed(self)),
             Reflector(client, PODS_PATH, PodFeed(self), {"fieldSelector": UNFINISHED}),
@@ -76,7 +72,6 @@ class ClusterCache(PodStore):
 
     @property
     def synced(self) -> bool:
-        """Whether everything was listed."""
         return all(reflector.synced.is_set() for reflector in self.reflectors)
 
     def waiting(self, raw: msgspec.Raw) -> CachedPod | None:
@@ -98,7 +93,6 @@ class ClusterCache(PodStore):
     # Pods ------------------------------------------------------------------------------------------------------------
 
     def upsert_pod(self, raw: msgspec.Raw) -> None:
-        """Add or update a pod."""
         self.apply(valid_pod(raw), raw)
 
     def apply(self, head: LivePod, raw: msgspec.Raw) -> None:
@@ -121,7 +115,6 @@ class ClusterCache(PodStore):
             self._settle(known, head, raw, new=False)
 
     def delete_pod(self, key: str) -> None:
-        """Remove a deleted or finished pod."""
         pod = self.pods.pop(key, None)
         if pod is not None:
             self.reservations.nominate(pod, "")
@@ -325,12 +318,10 @@ class PodFeed:
         self.cache = cache
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         for key in self.cache.pods.keys() - keys:
             self.cache.delete_pod(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         if kind == "DELETED":
             self.cache.delete_pod(named_object(obj).key)
             # Only deletions leave classes and labels unused.
@@ -346,13 +337,11 @@ class NodeFeed:
         self.cache = cache
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         for name in (self.cache.state.slots.keys() | self.cache.node_problems.keys()) - keys:
             self.cache.delete_node(name)
         self.cache.rank_nodes()
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         if kind == "DELETED":
             self.cache.delete_node(named_object(obj).metadata.name)
         else:

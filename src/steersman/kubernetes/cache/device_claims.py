@@ -47,25 +47,21 @@ class DeviceClaims:
     """GPUs of ResourceClaims, and devices that nodes offer by ResourceSlices, kept by watches once they are needed.
 
     Args:
-        client: connection to the API server.
         changed: called with the key of a pod whose GPUs may have changed.
         offers_changed: called with the last offers after `offers` changed.
-
-    Attributes:
-        offers: extended resources that nodes offer by DRA.
-        reflectors: one per collection.
     """
 
     def __init__(
         self, client: Client, changed: Callable[[str], None], offers_changed: Callable[[DeviceOffers], None]
     ) -> None:
         self._tell, self._tell_offers = changed, offers_changed
-        self.offers = DeviceOffers()
+        self.offers = DeviceOffers()  # extended resources that nodes offer by DRA
         self._slices: dict[str, ResourceSlice] = {}
         self._claims: dict[str, ResourceClaim] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._held: dict[str, HeldDevices] = {}
         self._of_pod: dict[str, set[str]] = {}
+        # One per collection
         self.reflectors = (
             NeededReflector(client, CLASSES_PATH, DeviceClass, self._classes, self._class_changed, self._say_refused),
             NeededReflector(client, SLICES_PATH, ResourceSlice, self._slices, self._slice_changed, self._say_refused),
@@ -93,7 +89,6 @@ class DeviceClaims:
 
     @property
     def allocated(self) -> frozenset[DeviceId]:
-        """Devices of all claims."""
         devices = (device for claim in self._claims.values() for device in claim.devices)
         return frozenset(DeviceId(each.driver, each.pool, each.device) for each in devices)
 

@@ -28,12 +28,10 @@ class GpuPods:
         self._chosen: dict[str, Counter[str]] = {}
 
     def add(self, node: str, requests: Requests) -> None:
-        """Add a pod to a node."""
         if requests.gpu_count:
             self._kind(requests).setdefault(node, Counter())[requests.gpu_resource] += 1
 
     def remove(self, node: str, requests: Requests) -> None:
-        """Remove a pod from a node."""
         if requests.gpu_count:
             kind = self._kind(requests)
             kind[node][requests.gpu_resource] -= 1

@@ -30,13 +30,11 @@ class PodDecoder:
     Args:
         namespaces: labels of namespaces, by which pods may select others.
         device_claims: ResourceClaims of pods, and devices that nodes offer.
-
-    Attributes:
-        selecting: JSON of pods that select namespaces by labels, by key; their models change with these labels.
     """
 
     def __init__(self, namespaces: Namespaces, device_claims: DeviceClaims) -> None:
         self._namespaces, self._device_claims = namespaces, device_claims
+        # JSON of pods that select namespaces by labels, by key; their models change with these labels
         self.selecting: dict[str, msgspec.Raw] = {}
         self._unknown: set[tuple[str, str]] = set()
 

@@ -20,8 +20,7 @@ from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.gpu_mixing import GpuPods
 from steersman.kubernetes.selectors import as_written
 
-CLASSES_KEPT = 2_000
-"""Number of pod classes, label sets and selectors beyond which unused ones are forgotten."""
+CLASSES_KEPT = 2_000  # number of pod classes, label sets and selectors beyond which unused ones are forgotten
 NUMBERS_OF_WAITING, ALL_NUMBERS_OF_WAITING = 256, 2_048
 """Classes, rules and label sets of pending pods that stay in the state, of one namespace and of all. Further pods
 without a node have numbers during an attempt alone, or pods that fit nowhere would make all decisions slower."""
@@ -34,26 +33,19 @@ class PodStore:
         listener: notified of changes.
         read: the class of a pod as the policy reads it.
         ranked: whether listed nodes are ranked at random, for who decides: of equal scores the lowest slot wins.
-
-    Attributes:
-        state: the cluster; pods by their key.
-        pods: all unfinished pods.
-        nominated: node -> keys of the pending pods that another scheduler nominated it for.
-        claims_on: node -> key of a claim -> number of its pods there.
-        gpu_pods: nodes by the kind of GPU pods on them.
-        use: what runs in each namespace.
     """
 
     def __init__(
         self, listener: Listener, read: Callable[[Pod], PodClass] = as_written, *, ranked: bool = False
     ) -> None:
         self.listener, self._read = listener, read
-        self.state = ClusterState(())
-        self.pods: dict[str, CachedPod] = {}
+        self.state = ClusterState(())  # the cluster; pods by their key
+        self.pods: dict[str, CachedPod] = {}  # all unfinished pods
+        # Node -> keys of the pending pods that another scheduler nominated it for
         self.nominated: dict[str, set[str]] = defaultdict(set)
-        self.claims_on: dict[str, Counter[str]] = {}
-        self.gpu_pods = GpuPods()
-        self.use = NamespaceUse()
+        self.claims_on: dict[str, Counter[str]] = {}  # node -> key of a claim -> number of its pods there
+        self.gpu_pods = GpuPods()  # nodes by the kind of GPU pods on them
+        self.use = NamespaceUse()  # what runs in each namespace
         self._on_node: dict[str, set[str]] = defaultdict(set)
         self._owners: dict[str, Counter[str]] = defaultdict(Counter)
         self._owned = Counter[str]()  # all pods of an owner
@@ -66,7 +58,6 @@ class PodStore:
         self._charged: dict[str, int] = {}  # by pod, its part of these
 
     def owner_pods(self, pod: Pod) -> OwnerPods:
-        """Return the pods of the same owner."""
         if not pod.owner:
             return NO_OWNER_PODS
         slots, owner = self.state.slots, _owner(pod)
@@ -246,7 +237,6 @@ class PodStore:
     # Pods ------------------------------------------------------------------------------------------------------------
 
     def keep(self, pod: CachedPod) -> None:
-        """Add a new pod."""
         self.pods[pod.key] = pod
         self._count_owned(pod, 1)
         self._note_labels(pod)

@@ -27,60 +27,43 @@ from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.workloads.profile import TypicalPod, profile_arrays
 from steersman.workloads.workload import SpreadSelectors
 
-CHANGE_LOG_SIZE = 1 << 14
-"""Least capacity of the score table's change log; when it is full, the log restarts and all rows are recomputed."""
-CLASS_CAPACITY = 64
-"""Least capacity of the score table in pod classes."""
-NEVER_REFRESHED = -1
-"""`ScoreTable.log_position` of a row that must be computed from scratch."""
+CHANGE_LOG_SIZE = 1 << 14  # least capacity of the change log; a full one restarts, and all rows are recomputed
+CLASS_CAPACITY = 64  # least capacity of the score table in pod classes
+NEVER_REFRESHED = -1  # `ScoreTable.log_position` of a row that must be computed from scratch
 NO_CHANGES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a policy can know of a cluster.
+    """What a policy can know of a cluster."""
 
-    Attributes:
-        state: the cluster's state.
-        profile: the workload profile, for policies without an embedded one.
-        leftovers: leftover tables of the profile; None: computed when needed (about a second).
-        selectors: source of the selectors of default spreading in `kube-default`, read before each decision.
-        telemetry: the nodes' metrics; None: no metrics, and hard latency limits are ignored.
-        seed: seed of policies that draw random numbers.
-        demand: classes of the pods that are known to be scheduled here.
-    """
-
-    state: ClusterState
-    profile: tuple[TypicalPod, ...] = ()
+    state: ClusterState  # the cluster's state
+    profile: tuple[TypicalPod, ...] = ()  # the workload profile, for policies without an embedded one
+    # Leftover tables of the profile; None: computed when needed (about a second)
     leftovers: LeftoverArrays | None = None
+    # Source of the selectors of default spreading in `kube-default`, read before each decision
     selectors: Callable[[], SpreadSelectors] = SpreadSelectors
-    telemetry: Telemetry | None = None
-    seed: int = 0
-    demand: AbstractSet[int] = frozenset()
+    telemetry: Telemetry | None = None  # the nodes' metrics; None: no metrics, and hard latency limits are ignored
+    seed: int = 0  # seed of policies that draw random numbers
+    demand: AbstractSet[int] = frozenset()  # classes of the pods that are known to be scheduled here
 
 
 class LiveArrays:
     """The arrays and the scorer of one policy on a live cluster.
 
     Args:
-        view: the cluster.
         policy: the policy; not a portfolio.
-
-    Attributes:
-        arrays: the arrays that decision kernels read.
-        mask: [N] buffer of these kernels.
-        scorer: the Python scorer; None if all scores are in the score table.
-        node_metrics: node metrics for telemetry policies and latency limits.
 
     Raises:
         SteersmanError: the policy's preparation failed.
     """
 
-    arrays: kernels.DecisionState
-    mask: npt.NDArray[np.bool_]
-    scorer: Scorer | None
+    arrays: kernels.DecisionState  # the arrays that decision kernels read
+    mask: npt.NDArray[np.bool_]  # [N] buffer of these kernels
+    scorer: Scorer | None  # the Python scorer; None if all scores are in the score table
 
     def __init__(self, view: ClusterView, policy: Policy) -> None:
+        # `node_metrics`: node metrics for telemetry policies and latency limits
         self.view, self.policy, self.node_metrics = view, policy, NodeMetricsView(view.state, view.telemetry)
         self._selectors, self._follows_selectors = view.selectors(), Need.SELECTORS in policy.needs
         self._leftovers = view.leftovers
@@ -120,7 +103,6 @@ class LiveArrays:
         self.apply_changes()
 
     def apply_changes(self) -> None:
-        """Update the contents of changed nodes."""
         changed = self.drain_changes()
         if len(changed):
             kernels.follow(self.arrays, changed)
@@ -146,7 +128,6 @@ class LiveArrays:
         return LiveObservations(view, self.view.state.nodes, self.arrays)
 
     def context(self) -> ScoringContext:
-        """Return the inputs of scorers and explanations."""
         view = self.view
         return ScoringContext(
             view.state, self.arrays, view.profile, self._selectors, self.node_metrics, self.observations, view.seed

@@ -20,26 +20,17 @@ from steersman.workloads.workload import SpreadSelectors
 
 
 def build_decision_state(
-    policy: Policy,
-    state: ClusterState,
-    profile: ProfileArrays,
+    policy: Policy,  # the policy; not a portfolio
+    state: ClusterState,  # the cluster's current state
+    profile: ProfileArrays,  # the workload profile
     *,
-    classes: int,
-    changes: int,
-    selectors: SpreadSelectors,
+    classes: int,  # capacity of the score table in pod classes
+    changes: int,  # capacity of the change log in nodes
+    selectors: SpreadSelectors,  # the selectors of default spreading in `kube-default`
+    # Factory of the arrays of view `gpu` for these nodes and this profile; called if the policy needs them
     known: Callable[[], LearnedArrays],
 ) -> kernels.DecisionState:
-    """Return the arrays of a policy's decisions on a cluster.
-
-    Args:
-        policy: the policy; not a portfolio.
-        state: the cluster's current state.
-        profile: the workload profile.
-        classes: capacity of the score table in pod classes.
-        changes: capacity of the change log in nodes.
-        selectors: the selectors of default spreading in `kube-default`.
-        known: factory of the arrays of view `gpu` for these nodes and this profile; called if the policy needs them.
-    """
+    """Return the arrays of a policy's decisions on a cluster."""
     selection = policy.selection
     kube = _kube_arrays(selection, state, selectors)  # first, because it adds selectors to `state.term_arrays`
     # Without functions the table has no rows, but its change log is used by observations.

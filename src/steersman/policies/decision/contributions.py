@@ -13,18 +13,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Contribution of one feature to the preference of one node over another.
+    """Contribution of one feature to the preference of one node over another."""
 
-    Attributes:
-        name: the feature's name.
-        value, other: its values on the preferred and on the other node.
-        contribution: fall of the preferred node's score with the other node's value.
-    """
-
-    name: str
+    name: str  # the feature's name
+    # `value`, `other`: its values on the preferred and on the other node.
     value: float
     other: float
-    contribution: float
+    contribution: float  # fall of the preferred node's score with the other node's value
 
 
 def occlusion_contributions(

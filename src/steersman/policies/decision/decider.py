@@ -34,22 +34,18 @@ class Decider:
 
     Args:
         view: the cluster; the caller reports every node change by `changed`.
-        policy: the policy.
-
-    Attributes:
-        live: the policy's arrays and scorer, which follow the cluster.
-        waiting: number of pods that wait beside the one to place, a feature of networks. The caller keeps it up to
-            date: a scheduler counts unschedulable pods, an observer of another scheduler those pending for longer.
 
     Raises:
         SteersmanError: the policy's preparation failed.
     """
 
     def __init__(self, view: ClusterView, policy: Policy) -> None:
+        # `waiting`: number of pods that wait beside the one to place, a feature of networks. The caller keeps it up
+        # to date: a scheduler counts unschedulable pods, an observer of another scheduler those pending for longer
         self.state, self.name, self.waiting = view.state, policy.name, 0
         self.policy = default_member(policy)
         self.selection = self.policy.selection
-        self.live = LiveArrays(view, self.policy)
+        self.live = LiveArrays(view, self.policy)  # the policy's arrays and scorer, which follow the cluster
         self._demand = set(view.demand)
         self._eligible_by: tuple[int, list[Node | None]] = (-1, [])
         self._eligible = np.zeros(0, dtype=np.bool_)
@@ -200,8 +196,6 @@ class Decider:
 
         Args:
             query: the pod, which must fit on both.
-            slot: the preferred slot.
-            other: the other slot.
         """
         nodes = self.candidates(query)
         parts = self.policy.contributions(self.live.context(), query, nodes, slot, other)

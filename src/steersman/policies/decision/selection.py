@@ -28,24 +28,16 @@ class LearnedWeights:
 
 @dataclass(frozen=True, slots=True)
 class SelectionRules:
-    """Selection of the node and of its GPU devices by the decision kernels.
+    """Selection of the node and of its GPU devices by the decision kernels."""
 
-    Attributes:
-        node: selection rule of the node (`kernels.SELECT_...`).
-        devices: selection rule of the devices (`kernels.DEVICES_...`).
-        functions, weights: ids (`policies.node_scores.local_scores`) and weights of the score table's functions.
-        learned: weights of the learned scores, or None.
-        kube: the profile of kube-scheduler that decides.
-        follows_classes: whether the arrays must be rebuilt for every new pod class.
-    """
-
-    node: int = kernels.SELECT_EXTERNAL
-    devices: int = kernels.DEVICES_BEST
+    node: int = kernels.SELECT_EXTERNAL  # selection rule of the node (`kernels.SELECT_...`)
+    devices: int = kernels.DEVICES_BEST  # selection rule of the devices (`kernels.DEVICES_...`)
+    # `functions`, `weights`: ids (`policies.node_scores.local_scores`) and weights of the score table's functions.
     functions: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
-    learned: LearnedWeights | None = None
-    kube: KubeProfile = DEFAULT_PROFILE
-    follows_classes: bool = True
+    learned: LearnedWeights | None = None  # weights of the learned scores, or None
+    kube: KubeProfile = DEFAULT_PROFILE  # the profile of kube-scheduler that decides
+    follows_classes: bool = True  # whether the arrays must be rebuilt for every new pod class
 
     @property
     def tie_rule(self) -> str:
@@ -53,5 +45,4 @@ class SelectionRules:
         return TIE_RULES.get(self.node, "the order of the nodes: the first of equal scores wins")
 
 
-BY_SCORER = SelectionRules()
-"""A scorer in Python chooses the node, the best-fit rule its devices."""
+BY_SCORER = SelectionRules()  # a scorer in Python chooses the node, the best-fit rule its devices

@@ -36,20 +36,14 @@ from steersman.version import __version__
 from steersman.workloads.workload import Workload
 
 SCHEMA = 1
-RULE = "rule"
-"""The network in the card of a rule, which has no trained weights."""
-FITTED_BY = "evolution"
-"""The algorithm in the card of a policy that is, or of a portfolio that will be, fitted to a cluster."""
+RULE = "rule"  # the network in the card of a rule, which has no trained weights
+FITTED_BY = "evolution"  # the algorithm in the card of a policy or portfolio that is fitted to a cluster
 SUFFIX = ".safetensors"
-LINEAR = "weights"
-"""The tensor of weights that are linear in a node's features, by kind of pod."""
-RULE_WEIGHTS = "rules"
-"""The tensor of weights of heuristics' scores, by kind of pod."""
-MAX_BYTES = 64 << 20
-"""Largest size of a policy file; the plugin has the same limit."""
+LINEAR = "weights"  # the tensor of weights that are linear in a node's features, by kind of pod
+RULE_WEIGHTS = "rules"  # the tensor of weights of heuristics' scores, by kind of pod
+MAX_BYTES = 64 << 20  # largest size of a policy file; the plugin has the same limit
 WEIGHT_TYPES = ("F32", "F64")
-MAX_WEIGHT = 1e12
-"""Largest absolute value of a weight: beyond it scores would leave the range of numbers, and none would be the best."""
+MAX_WEIGHT = 1e12  # largest absolute weight: beyond it scores would leave the range of numbers
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -66,66 +60,49 @@ class WorkloadResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ComparedOn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The cluster on which the policy was compared with every rule; the pods are those of the profile in the file.
+    """The cluster on which the policy was compared with every rule; the pods are those of the profile in the file."""
 
-    Attributes:
-        nodes: number of nodes.
-        shapes: digest of the nodes by shape and count, see `workloads.profile`.
-        draws: number of draws of every candidate.
-    """
-
-    nodes: int
-    shapes: str
-    draws: int
+    nodes: int  # number of nodes
+    shapes: str  # digest of the nodes by shape and count, see `workloads.profile`
+    draws: int  # number of draws of every candidate
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The model card of a policy file.
+    """The model card of a policy file."""
 
-    Attributes:
-        schema: version of this layout.
-        name: the policy's name in results.
-        view, view_version: the features it was trained on, see `steersman.policies.features`.
-        network: name of the network that computes scores from features.
-        members: of a portfolio, the names of its sets of weights, in order, and of the rules it may also choose; of a
-            rule, and of a member chosen from a portfolio, one name.
-        hidden, normalisation: of the network.
-        objective, algorithm: what it was trained for, and how.
-        protocol, ratio, load: the protocol of training.
-        training, validation, test: names of workloads: seen in training, used to choose among checkpoints, and neither.
-        seeds: seeds of training and validation.
-        settings: further options of the algorithm.
-        steps: decisions, or episodes for evolution, of training.
-        scores: against baselines, on workloads and seeds that the card names.
-        made_by: version of steersman.
-        profile: the profile in the file, if there is one; `mix` in JSON.
-        compared_on: where it was compared with every rule, if it was.
-        order, order_weights: who goes next among pods that wait, see `orders.registry.PolicyOrder`.
-    """
-
-    schema: int = SCHEMA
-    name: str
+    schema: int = SCHEMA  # version of this layout
+    name: str  # the policy's name in results
+    # `view`, `view_version`: the features it was trained on, see `steersman.policies.features`
     view: str
     view_version: int
-    network: str
+    network: str  # name of the network that computes scores from features
+    # Of a portfolio, the names of its sets of weights, in order, and of the rules it may also choose; of a rule, and
+    # of a member chosen from a portfolio, one name
     members: tuple[str, ...] = ()
+    # `hidden`, `normalisation`: of the network
     hidden: tuple[int, ...] = ()
     normalisation: str = "none"
+    # `objective`, `algorithm`: what it was trained for, and how
     objective: str
     algorithm: str
+    # `protocol`, `ratio`, `load`: the protocol of training
     protocol: str = ""
     ratio: float | None = None
     load: float | None = None
+    # `training`, `validation`, `test`: names of workloads: seen in training, used to choose among checkpoints, and
+    # neither
     training: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
-    seeds: str = ""
-    settings: dict[str, str | int | float | bool] = {}
-    steps: int = 0
-    scores: tuple[WorkloadResult, ...] = ()
-    made_by: str = ""
+    seeds: str = ""  # seeds of training and validation
+    settings: dict[str, str | int | float | bool] = {}  # further options of the algorithm
+    steps: int = 0  # decisions, or episodes for evolution, of training
+    scores: tuple[WorkloadResult, ...] = ()  # against baselines, on workloads and seeds that the card names
+    made_by: str = ""  # version of steersman
+    # The profile in the file, if there is one; `mix` in JSON
     profile: ProfileCard | None = msgspec.field(default=None, name="mix")
-    compared_on: ComparedOn | None = None
+    compared_on: ComparedOn | None = None  # where it was compared with every rule, if it was
+    # `order`, `order_weights`: who goes next among pods that wait, see `orders.registry.PolicyOrder`
     order: str = ""
     order_weights: tuple[float, ...] = ()
 
@@ -315,7 +292,6 @@ def prepare_policy(path: Path, workload: Workload, member: Policy | None = None)
     """Return a policy file's card and arrays with the profile of a workload; a previous profile is replaced.
 
     Args:
-        path: path of the file.
         workload: its pods are typical.
         member: of a portfolio, whose weights or rule alone are prepared.
 

@@ -31,8 +31,6 @@ def configuration_of(
     """Return a KubeSchedulerConfiguration with the weights, strategy and resources of a profile.
 
     Args:
-        profile: the profile.
-        scheduler_name: its name.
         base: a parsed configuration with a profile of that name, of which all else is kept; None: kube-scheduler's own.
 
     Raises:

@@ -25,26 +25,21 @@ from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arra
 from steersman.policies.observations.encoding import encode_pods
 from steersman.workloads.profile import ProfileArrays, profile_arrays
 
-GPU_VIEW = "gpu"
-"""Name of the weights' view (`steersman.policies.features`)."""
+GPU_VIEW = "gpu"  # name of the weights' view (`steersman.policies.features`)
 
-RULE_COUNT = 8
-"""Rows of `rules`, one for each id in `local_scores`; that of FGD is unused, its weight is in `weights`."""
+RULE_COUNT = 8  # rows of `rules`, one for each id in `local_scores`; that of FGD is unused, its weight is in `weights`
 
-WEIGHTS = 2 * FEATURES + 1
-"""Number of weights per pod kind: of the state after, of its change, of FGD's score."""
+WEIGHTS = 2 * FEATURES + 1  # number of weights per pod kind: of the state after, of its change, of FGD's score
 
 STATE_CACHE_SIZE = 1 << 16
 FEATURE_CACHE_SIZE = 1 << 16
-CACHE_LINE = 8
-"""Float64 values per cache line of the processor; each cached state is aligned to one."""
+CACHE_LINE = 8  # Float64 values per cache line of the processor; each cached state is aligned to one
 
 # Columns of `LearnedArrays.states`; the values follow. `LearnedArrays.before` has no key.
 KEY, FRAGMENTED, VALUE = range(3)
 
 Array = npt.NDArray[np.float64]
-Layer = tuple[Array, Array]
-"""Weights [H, I] and biases [H] of a layer."""
+Layer = tuple[Array, Array]  # weights [H, I] and biases [H] of a layer
 
 
 class LearnedArrays(NamedTuple):
@@ -52,42 +47,27 @@ class LearnedArrays(NamedTuple):
 
     A value is a weighted sum of the features of a state. The first four of J values are scores by pod kind, the others
     pre-activations of the network's first layer.
-
-    Attributes:
-        leftovers: leftover tables of the profile.
-        columns: [F + 1, 2 J] weights: of J values of the state after a placement (weights of the state plus weights of
-            the change), then of J values of the state before (weights of the change); the last row weighs FGD's score.
-        states: [S, 8 i] KEY, a hash of the state; FRAGMENTED, its fragmented GPU milli; from VALUE on its J values as
-            the state after a placement.
-        keys: [S, 8 i] uint64 view of `states`.
-        feature_keys: [H] hashes of the states in `features`.
-        features: [H, F] float32, features of states; independent of weights.
-        fragmented: [H] fragmented GPU milli of these states.
-        node_keys: [N] hashes of the nodes' current devices.
-        before: [N, 1 + J] fragmented GPU milli of the node's current state, and its values as the state before.
-        pods: [C, J - 4] contribution of each pod class to the network's first layer; [C, 0] without a network.
-        layers: weights and biases of the network's further layers, concatenated.
-        sizes: widths of these layers, the last of which is 1.
-        activity: [2, M] buffer of activations.
-        rules: [R, 4] weights of the heuristics' scores by id and pod kind; [0, 4] if there are none.
-        room: buffers of the features.
     """
 
-    leftovers: LeftoverTables
+    leftovers: LeftoverTables  # leftover tables of the profile
+    # [F + 1, 2 J] weights: of J values of the state after a placement (weights of the state plus weights of the
+    # change), then of J values of the state before (weights of the change); the last row weighs FGD's score
     columns: Array
+    # [S, 8 i] KEY, a hash of the state; FRAGMENTED, its fragmented GPU milli; from VALUE on its J values as the state
+    # after a placement
     states: Array
-    keys: npt.NDArray[np.uint64]
-    feature_keys: npt.NDArray[np.uint64]
-    features: npt.NDArray[np.float32]
-    fragmented: Array
-    node_keys: npt.NDArray[np.uint64]
-    before: Array
-    pods: Array
-    layers: Array
-    sizes: npt.NDArray[np.int64]
-    activity: Array
-    rules: Array
-    room: Scratch
+    keys: npt.NDArray[np.uint64]  # [S, 8 i] uint64 view of `states`
+    feature_keys: npt.NDArray[np.uint64]  # [H] hashes of the states in `features`
+    features: npt.NDArray[np.float32]  # [H, F] float32, features of states; independent of weights
+    fragmented: Array  # [H] fragmented GPU milli of these states
+    node_keys: npt.NDArray[np.uint64]  # [N] hashes of the nodes' current devices
+    before: Array  # [N, 1 + J] fragmented GPU milli of the node's current state, and its values as the state before
+    pods: Array  # [C, J - 4] contribution of each pod class to the network's first layer; [C, 0] without a network
+    layers: Array  # weights and biases of the network's further layers, concatenated
+    sizes: npt.NDArray[np.int64]  # widths of these layers, the last of which is 1
+    activity: Array  # [2, M] buffer of activations
+    rules: Array  # [R, 4] weights of the heuristics' scores by id and pod kind; [0, 4] if there are none
+    room: Scratch  # buffers of the features
 
 
 def learned_arrays(leftovers: LeftoverArrays, profile: ProfileArrays, nodes: NodeArrays) -> LearnedArrays:
@@ -141,11 +121,7 @@ def features_only(learned: LearnedArrays) -> LearnedArrays:
 
 
 def with_weights(
-    learned: LearnedArrays,
-    weights: Array,
-    network: tuple[Layer, ...],
-    classes: ClassArrays,
-    rules: Array | None = None,
+    learned: LearnedArrays, weights: Array, network: tuple[Layer, ...], classes: ClassArrays, rules: Array | None = None
 ) -> LearnedArrays:
     """Return the arrays of a policy with `weights`, [4, W], an optional network and `rules`, [4, R], for pod classes.
 

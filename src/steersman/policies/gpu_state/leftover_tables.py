@@ -15,44 +15,32 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.policies.gpu_state.leftovers import LeftoverArrays
 from steersman.workloads.profile import ProfileArrays
 
-PLANNED, LEAST_WASTE, UNUSABLE, SQUARE = range(4)
-"""Columns of `LeftoverTables.by_left`."""
+PLANNED, LEAST_WASTE, UNUSABLE, SQUARE = range(4)  # columns of `LeftoverTables.by_left`
 
-STEP_CPU, STEP_DEVICES, STEP_MILLI = range(3)
-"""Columns of `LeftoverTables.steps`."""
+STEP_CPU, STEP_DEVICES, STEP_MILLI = range(3)  # columns of `LeftoverTables.steps`
 
-SMALLEST, LEAST_CPU = range(2)
-"""Columns of `LeftoverTables.least`."""
+SMALLEST, LEAST_CPU = range(2)  # columns of `LeftoverTables.least`
 
-CPU_PER_GPU, CPU_PER_MEMORY, UNIT = range(3)
-"""Columns of `LeftoverTables.ratios`."""
+CPU_PER_GPU, CPU_PER_MEMORY, UNIT = range(3)  # columns of `LeftoverTables.ratios`
 
-CPU_UNIT = 12_000.0
-"""Unit of CPU, in milli-CPU, if no typical pod requests a GPU."""
+CPU_UNIT = 12_000.0  # unit of CPU, in milli-CPU, if no typical pod requests a GPU
 
-NEVER = 1 << 60
-"""CPU request of a pod on a GPU model that it does not accept: more than any node has."""
+NEVER = 1 << 60  # CPU request of a pod on a GPU model that it does not accept: more than any node has
 
 Array = npt.NDArray[np.float64]
 
 
 class LeftoverTables(NamedTuple):
-    """Leftover tables of a profile, with M GPU models and S sequences of L pods.
+    """Leftover tables of a profile, with M GPU models and S sequences of L pods."""
 
-    Attributes:
-        by_left: [1001, 4] by free milli of a device, in GPUs: PLANNED, the expected final loss; LEAST_WASTE, the rest
-            beside the largest typical pod that fits; UNUSABLE, the free GPU if no typical pod fits; SQUARE, the free
-            GPU squared.
-        steps: [M + 1, S, L, 3] milli-CPU, devices and milli per device of each pod of the sequences, by model. The
-            second half of the sequences consists of GPU pods.
-        ratios: [3] see `LeftoverArrays`; UNIT, the unit of CPU: milli-CPU per requested whole GPU of the profile.
-        least: [2] the smallest requests of typical pods: milli of a device, milli-CPU.
-    """
-
+    # [1001, 4] by free milli of a device, in GPUs: PLANNED, the expected final loss; LEAST_WASTE, the rest beside the
+    # largest typical pod that fits; UNUSABLE, the free GPU if no typical pod fits; SQUARE, the free GPU squared
     by_left: Array
+    # [M + 1, S, L, 3] milli-CPU, devices and milli per device of each pod of the sequences, by model. The second half
+    # of the sequences consists of GPU pods.
     steps: npt.NDArray[np.int64]
-    ratios: Array
-    least: npt.NDArray[np.int64]
+    ratios: Array  # [3] see `LeftoverArrays`; UNIT, the unit of CPU: milli-CPU per requested whole GPU of the profile
+    least: npt.NDArray[np.int64]  # [2] the smallest requests of typical pods: milli of a device, milli-CPU
 
 
 def leftover_tables(leftovers: LeftoverArrays, profile: ProfileArrays) -> LeftoverTables:

@@ -24,19 +24,13 @@ Array = npt.NDArray[np.float64]
 
 
 class LeftoverArrays(NamedTuple):
-    """Leftover tables of a profile, with S sequences of L pods.
+    """Leftover tables of a profile, with S sequences of L pods."""
 
-    Attributes:
-        planned: [1001] expected final loss in GPUs by free milli of a device, see `policies.gpu_state.planning`.
-        sequences: [S, L] typical pods in arrival order; the second half of the sequences consists of GPU pods.
-        ratios: [2] requested milli-CPU per GPU milli, and per byte of memory (0 without memory requests).
-        smallest: [1] smallest milli per device of a typical pod.
-    """
-
-    planned: Array
+    planned: Array  # [1001] expected final loss in GPUs by free milli of a device, see `policies.gpu_state.planning`
+    # [S, L] typical pods in arrival order; the second half of the sequences consists of GPU pods
     sequences: npt.NDArray[np.int64]
-    ratios: Array
-    smallest: npt.NDArray[np.int64]
+    ratios: Array  # [2] requested milli-CPU per GPU milli, and per byte of memory (0 without memory requests)
+    smallest: npt.NDArray[np.int64]  # [1] smallest milli per device of a typical pod
 
 
 def leftover_arrays(pods: Sequence[TypicalPod]) -> LeftoverArrays:

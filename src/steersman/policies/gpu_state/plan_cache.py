@@ -26,8 +26,7 @@ from steersman.core.errors import InputError
 
 FOLDER = "planned"
 SUFFIX = ".table"
-MOST_FILES = 1024
-"""Largest number of files, about 8 MB; the least recently used are deleted."""
+MOST_FILES = 1024  # largest number of files, about 8 MB; the least recently used are deleted
 DIGEST_BYTES = 32
 SIZE = DIGEST_BYTES + 8 * (GPU_MILLI + 1)
 

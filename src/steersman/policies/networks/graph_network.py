@@ -26,54 +26,38 @@ from steersman.policies.networks.layers import (
     present,
 )
 
-RELATIONS = 6
-"""Kinds of edges: pod to node and back, rack to node and back, server to node and back."""
+RELATIONS = 6  # kinds of edges: pod to node and back, rack to node and back, server to node and back
 
 MAX_HEADS = 4
-SLOPE = np.float32(0.2)
-"""Negative slope of the leaky ReLU of attention."""
+SLOPE = np.float32(0.2)  # negative slope of the leaky ReLU of attention
 
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Edges:
-    """L edges, sorted by target; every vertex has at least one incoming edge.
+    """L edges, sorted by target; every vertex has at least one incoming edge."""
 
-    Attributes:
-        source, target: [L] vertices.
-        kind: [L] one of the `RELATIONS`.
-        first: [V] the first edge into each vertex.
-    """
-
+    # `source`, `target`: [L] vertices.
     source: Integers
     target: Integers
-    kind: Integers
-    first: Integers
+    kind: Integers  # [L] one of the `RELATIONS`
+    first: Integers  # [V] the first edge into each vertex
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Attention:
-    """One layer: relu(norm(W_res h_i + b + sum_j a_ij W_src h_j)), GATv2.
+    """One layer: relu(norm(W_res h_i + b + sum_j a_ij W_src h_j)), GATv2."""
 
-    Attributes:
-        source, target: weight [inputs, outputs] and bias [outputs] of an edge's source and target.
-        residual: [inputs, outputs].
-        relation: [6, outputs] embedding of the kind of edge.
-        attend: [heads, outputs / heads].
-        bias: [outputs].
-        norm: scale and shift [outputs] of layer or batch normalisation, None without.
-        running: mean and variance [outputs] of batch normalisation, None without.
-    """
-
+    # `source`, `target`: weight [inputs, outputs] and bias [outputs] of an edge's source and target.
     source: tuple[Array, Array]
     target: tuple[Array, Array]
-    residual: Array
-    relation: Array
-    attend: Array
-    bias: Array
-    norm: tuple[Array, Array] | None
-    running: tuple[Array, Array] | None
+    residual: Array  # [inputs, outputs]
+    relation: Array  # [6, outputs] embedding of the kind of edge
+    attend: Array  # [heads, outputs / heads]
+    bias: Array  # [outputs]
+    norm: tuple[Array, Array] | None  # scale and shift [outputs] of layer or batch normalisation, None without
+    running: tuple[Array, Array] | None  # mean and variance [outputs] of batch normalisation, None without
 
     def apply(self, vertices: Array, edges: Edges) -> Array:
         """Map vertices [V, inputs] to [V, outputs]."""
@@ -108,23 +92,16 @@ class Attention:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Graph:
-    """The whole network.
+    """The whole network."""
 
-    Attributes:
-        node, pod: weight [inputs, width] and bias [width] of the initial embedding of vertices.
-        group: [2, width] embeddings of racks and servers, added to the mean of their nodes.
-        layers: layers of attention.
-        head: weight [2 outputs] and bias [1] over [node, pod].
-    """
-
+    # `node`, `pod`: weight [inputs, width] and bias [width] of the initial embedding of vertices.
     node: tuple[Array, Array]
     pod: tuple[Array, Array]
-    group: Array
-    layers: tuple[Attention, ...]
-    head: tuple[Array, Array]
+    group: Array  # [2, width] embeddings of racks and servers, added to the mean of their nodes
+    layers: tuple[Attention, ...]  # layers of attention
+    head: tuple[Array, Array]  # weight [2 outputs] and bias [1] over [node, pod]
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `policies.networks.numpy_networks.Network`."""
         here = present(nodes, mask)
         # Without a feasible node no score is needed; without any node `groups.max` would fail.
         if not mask.any():

@@ -12,14 +12,11 @@ import numpy.typing as npt
 
 from steersman.core.errors import InputError
 
-EPSILON = np.float32(1e-5)
-"""Added to a variance by normalisation."""
+EPSILON = np.float32(1e-5)  # added to a variance by normalisation
 
-MASKED = np.finfo(np.float32).min
-"""The score of a node that the pod does not fit on."""
+MASKED = np.finfo(np.float32).min  # the score of a node that the pod does not fit on
 
-ROUNDING = 1e-5
-"""Largest difference between scores of equal nodes, relative to the best score and at least to 1."""
+ROUNDING = 1e-5  # largest difference between scores of equal nodes, relative to the best score and at least to 1
 
 Array = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -60,16 +57,11 @@ def head_shapes(width: int) -> Shapes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Layer:
-    """relu(norm(x W + b)) of rows.
+    """relu(norm(x W + b)) of rows."""
 
-    Attributes:
-        weight: [inputs, outputs].
-        bias: [outputs].
-        scale, shift: [outputs] of layer normalisation, None without.
-    """
-
-    weight: Array
-    bias: Array
+    weight: Array  # [inputs, outputs]
+    bias: Array  # [outputs]
+    # `scale`, `shift`: [outputs] of layer normalisation, None without.
     scale: Array | None
     shift: Array | None
 

@@ -63,12 +63,7 @@ def open_network(
     """Return the network of a name from its arrays, which `agents.networks.score_networks.export` names.
 
     Args:
-        file: named in errors.
-        name: name of a registered network.
-        view: the view that it observes.
-        hidden: widths of its layers.
         normalisation: `none`, `layer` or `batch` (which is folded into the weights, except of a `gnn`).
-        arrays: its weights.
 
     Raises:
         InputError: there is no such network, or an array is missing, of another shape, or unknown.
@@ -129,7 +124,6 @@ class Linear:
     node: int
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `Network`."""
         # The one-hot kind picks one row: [4] @ [4, F].
         kind = pod[:POD_KINDS]
         weight, bias = kind @ self.weight, kind @ self.bias
@@ -145,7 +139,6 @@ class Mlp:
     head: tuple[Array, Array]
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `Network`."""
         rows = run_layers(self.layers, nodes[mask], np.concatenate([pod, context]))
         return masked_scores(mask, rows @ self.head[0] + self.head[1])
 
@@ -159,7 +152,6 @@ class DeepSets:
     head: tuple[Array, Array]
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        """Return [N] scores, see `Network`."""
         here = present(nodes, mask)
         phi = run_layers(self.phi, nodes[here], np.concatenate([pod, context]))
         mean = phi.mean(axis=0) if len(phi) else np.zeros(phi.shape[1], dtype=np.float32)

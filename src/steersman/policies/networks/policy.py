@@ -25,19 +25,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NetworkPolicy(Policy):
-    """A network and the view that it was trained on; GPU devices are chosen by the best-fit rule, as in training.
+    """A network and the view that it was trained on; GPU devices are chosen by the best-fit rule, as in training."""
 
-    Attributes:
-        name: its name in results.
-        view: the view that it observes.
-        network: scores nodes.
-        prepared: see `Policy`.
-    """
-
-    name: str
-    view: View
-    network: Network
-    prepared: EmbeddedProfile | None = None
+    name: str  # its name in results
+    view: View  # the view that it observes
+    network: Network  # scores nodes
+    prepared: EmbeddedProfile | None = None  # see `Policy`
     order: Order = AGE
 
     is_learned: ClassVar[bool] = True
@@ -48,7 +41,6 @@ class NetworkPolicy(Policy):
         return frozenset({Need.PEERS}) | needs_of_view(self.view)
 
     def scorer(self, context: ScoringContext) -> Scorer:
-        """Return a scorer, see `Policy`."""
         return NetworkScorer(self, context.observations(self.view))
 
     def contributions(
@@ -105,7 +97,6 @@ class NetworkScorer(Scorer):
     """Score nodes by a network.
 
     Args:
-        policy: the network.
         observations: source of its observations.
     """
 
@@ -113,11 +104,9 @@ class NetworkScorer(Scorer):
         self._policy, self._observations = policy, observations
 
     def choose(self, query: PodQuery, nodes: Candidates) -> int:
-        """Return the best node, see `Scorer`."""
         return self._policy.choose(*self._observations.observe(query, nodes))
 
     def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
-        """Return the scores of all nodes, see `Scorer`."""
         observation, groups = self._observations.observe(query, nodes)
         scores = np.full(len(nodes.feasible), -np.inf)
         # Observations end with the last node; slots after it are free.
@@ -125,5 +114,4 @@ class NetworkScorer(Scorer):
         return scores
 
     def reset_cache(self) -> None:
-        """Forget all cached features, see `Scorer`."""
         self._observations.reset_cache()

@@ -29,36 +29,25 @@ SERVICE, LINK, POD_LINK = range(3)
 
 
 class SchedulerView(NamedTuple):
-    """What a scheduler may know: exact requests and measured use.
+    """What a scheduler may know: exact requests and measured use."""
 
-    Attributes:
-        nodes: the cluster, E N rows; rows of absent nodes have no capacity.
-        pods: every pod of the episode, E P rows. A policy may only look at the current one (`counts[e, POD]`).
-        counts: [E, 2] int64, columns NODES, POD.
-        measured: [E, N, M] float64, NaN where a metric is missing.
-        age: [E, N, M] float64, seconds since the last sample of a metric, also where it is missing by now; at most 300,
-            and 300 if there never was a sample.
-        since: [E, N, 2] float64, columns REQUESTED_SINCE, PODS_SINCE.
-        siblings: [E, N] int64, pods of the same Deployment on the node.
-        zone: [E, N] int64 zone of the node.
-        user: [E, P] int64 whose latency counts, as a column of `measured` from `LATENCY` on: in an environment the zone
-            of the pod's users, live their group, 0 for all users; -1: it has none.
-        limit: [E, P, 2] float64 soft and hard limit of the latency to its users in milliseconds, inf: none.
-        replica: [E, P, 2] int64, columns INDEX, REPLICAS.
-        assumed: [E, 3] float64 assumptions where nothing is measured, columns SERVICE, LINK, POD_LINK.
-        nearest: [E, N] float64 by zone; scratch memory of `policies.node_metrics.latency_filter`.
-    """
-
-    nodes: NodeArrays
+    nodes: NodeArrays  # the cluster, E N rows; rows of absent nodes have no capacity
+    # Every pod of the episode, E P rows. A policy may only look at the current one (`counts[e, POD]`).
     pods: ClassArrays
-    counts: npt.NDArray[np.int64]
-    measured: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int64]  # [E, 2] int64, columns NODES, POD
+    measured: npt.NDArray[np.float64]  # [E, N, M] float64, NaN where a metric is missing
+    # [E, N, M] float64, seconds since the last sample of a metric, also where it is missing by now; at most 300, and
+    # 300 if there never was a sample
     age: npt.NDArray[np.float64]
-    since: npt.NDArray[np.float64]
-    siblings: npt.NDArray[np.int64]
-    zone: npt.NDArray[np.int64]
+    since: npt.NDArray[np.float64]  # [E, N, 2] float64, columns REQUESTED_SINCE, PODS_SINCE
+    siblings: npt.NDArray[np.int64]  # [E, N] int64, pods of the same Deployment on the node
+    zone: npt.NDArray[np.int64]  # [E, N] int64 zone of the node
+    # [E, P] int64 whose latency counts, as a column of `measured` from `LATENCY` on: in an environment the zone of
+    # the pod's users, live their group, 0 for all users; -1: it has none
     user: npt.NDArray[np.int64]
+    # [E, P, 2] float64 soft and hard limit of the latency to its users in milliseconds, inf: none
     limit: npt.NDArray[np.float64]
-    replica: npt.NDArray[np.int64]
+    replica: npt.NDArray[np.int64]  # [E, P, 2] int64, columns INDEX, REPLICAS
+    # [E, 3] float64 assumptions where nothing is measured, columns SERVICE, LINK, POD_LINK
     assumed: npt.NDArray[np.float64]
-    nearest: npt.NDArray[np.float64]
+    nearest: npt.NDArray[np.float64]  # [E, N] float64 by zone; scratch memory of `policies.node_metrics.latency_filter`

@@ -26,8 +26,7 @@ from steersman.prometheus.configuration import Assumptions, Configuration
 from steersman.prometheus.store import ALL_USERS, MetricStore, NodeMetricsArrays
 
 HISTORY_SECONDS = 600.0
-REUSE_SECONDS = 1.0
-"""Seconds for which values are reused unless new ones arrive; a value is found to be stale at most so late."""
+REUSE_SECONDS = 1.0  # values are reused for so long unless new ones arrive, and found to be stale so late
 OUTCOMES = {KEPT_SAFELY: "kept safely", KEPT: "kept", NOT_KEPT: "kept by no node", NOT_MEASURED: "not measured"}
 """Labels of the counter of pods with a hard limit, see `latency_filter.NO_LIMIT`."""
 

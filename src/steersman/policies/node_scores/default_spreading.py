@@ -13,8 +13,7 @@ from steersman.cluster.model import Pod, PodClass, PodSelector, Requirement, Top
 from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.workloads.workload import SpreadSelectors, Workload
 
-CLASSES_KEPT = 10_000
-"""Classes that a reader remembers, since pods of a live cluster come and go."""
+CLASSES_KEPT = 10_000  # classes that a reader remembers, since pods of a live cluster come and go
 
 
 class DefaultSelectors:
@@ -38,9 +37,7 @@ class DefaultSelectors:
         candidates = (s for key, value in pairs for s in self._by_label.get((namespace, key, value), ()))
         matching = {pair for s in candidates if pairs >= set(s) for pair in s}
         required = {Requirement(key, "In", (value,)) for key, value in matching}
-        required.update(
-            *(s for s in self._by_expressions.get(namespace, ()) if all(holds(r, labels) for r in s)),
-        )
+        required.update(*(s for s in self._by_expressions.get(namespace, ()) if all(holds(r, labels) for r in s)))
         if not required:
             return None
         requirements = tuple(sorted(required, key=lambda r: (r.key, r.operator, r.values)))
@@ -53,7 +50,6 @@ class PodReader:
     Default constraints of the profile become constraints of the pods that have none and that something selects.
 
     Args:
-        profile: the profile.
         services: returns what selects pods now; the same object while that does not change.
     """
 
@@ -64,7 +60,6 @@ class PodReader:
         self._read: dict[tuple[PodClass, PodSelector | None], PodClass] = {}
 
     def __call__(self, pod: Pod) -> PodClass:
-        """Return the class of a pod."""
         selector = self._selector(pod)
         key = pod.pod_class, selector
         if key not in self._read:

@@ -39,8 +39,7 @@ from steersman.policies.node_scores.plugin_scores import (
 from steersman.policies.node_scores.scored_resources import ScoredResources, scored_resources
 from steersman.workloads.workload import SpreadSelectors
 
-IGNORED = -UNBOUNDED
-"""Raw spread score of a node that lacks a topology key of the pod's spread constraints."""
+IGNORED = -UNBOUNDED  # raw spread score of a node that lacks a topology key of the pod's spread constraints
 
 # Columns of `KubeArrays.constraints` after those of the static plugins.
 INCLUDED_ROW, FIRST, LAST = range(STATIC, STATIC + 3)
@@ -52,13 +51,11 @@ TOTAL, HAS_CANDIDATE = range(2)
 MIN_NODES = 100
 """kube-scheduler's minFeasibleNodesToFind: smaller clusters are searched completely, others for at least so many."""
 FIND_FIRST = -1
-MIN_PERCENTAGE = 5
-"""kube-scheduler's minFeasibleNodesPercentageToFind."""
+MIN_PERCENTAGE = 5  # kube-scheduler's minFeasibleNodesPercentageToFind
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-HOSTNAME_SKEW, ZONE_SKEW = 3, 5
-"""Max skews of the system's default spread constraints, which are soft (ScheduleAnyway)."""
+HOSTNAME_SKEW, ZONE_SKEW = 3, 5  # max skews of the system's default spread constraints, which are soft (ScheduleAnyway)
 
 # (deprecated label, which takes precedence if present; current label)
 _REGION_LABELS = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
@@ -70,58 +67,43 @@ class KubeArrays(NamedTuple):
 
     N node slots, K distinct constraints of classes (`ClassArrays.constraint`), L label sets, S static rows, D the
     largest number of domains of a topology key. Candidates are the feasible nodes that the last search found.
-
-    Attributes:
-        nodes: number of nodes.
-        percentage: `percentageOfNodesToScore`; 0 adapts to the number of nodes; `FIND_FIRST` ends the search at the
-            first feasible node.
-        ignores_existing: see `KubeProfile`.
-        weights: [7] int64 weight of each plugin, 0 for one that does not score.
-        scored: the resources of NodeResourcesFit and NodeResourcesBalancedAllocation.
-        hostname: row of `InterPodArrays.domain` for `kubernetes.io/hostname`, -1 if no pods are spread.
-        blank: id of the zone domain of nodes without a zone.
-        lists: slots in the order of the scheduler's snapshot, then the slots of classes that are restricted to named
-            nodes.
-        constraints: [K, 6] int64: for each static plugin a row of `static`, -1 if all scores are 0; `INCLUDED_ROW`, a
-            row of `InterPodArrays.included` for default spreading, -1 if there is none; `FIRST` and `LAST`, the range
-            of `lists` to search.
-        static: [S, N] int64 raw scores that do not depend on other pods.
-        default_selector: [L] int64 row of `InterPodArrays.matched` by which pods with these labels are spread by
-            default, -1 if no Service or similar object selects them.
-        default_spread: [2, 2] int64, row of `InterPodArrays.domain` and max skew of the default spread constraints.
-        logs: [N + 1] float64, ln(size + 2) by Go's algorithm.
-        rank: [N] int64, tie-break: of the nodes with the best score, the one at the position with the lowest rank wins.
-        cursor: [2] int64, START, the position in the snapshot of the next search; KEPT, the number of candidates.
-        storage: [N] int64 weighted scores of VolumeBinding for the pod that is decided, 0 where it has no claims.
-        kept: [N] int64 slots of the candidates in order.
-        parts: [7, N] int64 weighted scores of the candidates by plugin.
-        active: [5] bool, whether a plugin's row of `parts` was written; otherwise its scores are equal for all nodes.
-        total: [N] int64 sums of the weighted scores of the candidates.
-        sums: [N] float64 buffer for spread scores of the candidates.
-        domains: [2, D + 1] int64 buffer: TOTAL, pods in a domain; HAS_CANDIDATE, whether a candidate is in it.
     """
 
-    nodes: int
+    nodes: int  # number of nodes
+    # `percentageOfNodesToScore`; 0 adapts to the number of nodes; `FIND_FIRST` ends the search at the first feasible
+    # node
     percentage: int
-    ignores_existing: bool
-    weights: npt.NDArray[np.int64]
-    scored: ScoredResources
-    hostname: int
-    blank: int
+    ignores_existing: bool  # see `KubeProfile`
+    weights: npt.NDArray[np.int64]  # [7] int64 weight of each plugin, 0 for one that does not score
+    scored: ScoredResources  # the resources of NodeResourcesFit and NodeResourcesBalancedAllocation
+    hostname: int  # row of `InterPodArrays.domain` for `kubernetes.io/hostname`, -1 if no pods are spread
+    blank: int  # id of the zone domain of nodes without a zone
+    # Slots in the order of the scheduler's snapshot, then the slots of classes that are restricted to named nodes
     lists: npt.NDArray[np.int64]
+    # [K, 6] int64: for each static plugin a row of `static`, -1 if all scores are 0; `INCLUDED_ROW`, a row of
+    # `InterPodArrays.included` for default spreading, -1 if there is none; `FIRST` and `LAST`, the range of `lists`
+    # to search
     constraints: npt.NDArray[np.int64]
-    static: npt.NDArray[np.int64]
+    static: npt.NDArray[np.int64]  # [S, N] int64 raw scores that do not depend on other pods
+    # [L] int64 row of `InterPodArrays.matched` by which pods with these labels are spread by default, -1 if no
+    # Service or similar object selects them
     default_selector: npt.NDArray[np.int64]
+    # [2, 2] int64, row of `InterPodArrays.domain` and max skew of the default spread constraints
     default_spread: npt.NDArray[np.int64]
-    logs: npt.NDArray[np.float64]
+    logs: npt.NDArray[np.float64]  # [N + 1] float64, ln(size + 2) by Go's algorithm
+    # [N] int64, tie-break: of the nodes with the best score, the one at the position with the lowest rank wins
     rank: npt.NDArray[np.int64]
+    # [2] int64, START, the position in the snapshot of the next search; KEPT, the number of candidates
     cursor: npt.NDArray[np.int64]
+    # [N] int64 weighted scores of VolumeBinding for the pod that is decided, 0 where it has no claims
     storage: npt.NDArray[np.int64]
-    kept: npt.NDArray[np.int64]
-    parts: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]  # [N] int64 slots of the candidates in order
+    parts: npt.NDArray[np.int64]  # [7, N] int64 weighted scores of the candidates by plugin
+    # [5] bool, whether a plugin's row of `parts` was written; otherwise its scores are equal for all nodes
     active: npt.NDArray[np.bool_]
-    total: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.float64]
+    total: npt.NDArray[np.int64]  # [N] int64 sums of the weighted scores of the candidates
+    sums: npt.NDArray[np.float64]  # [N] float64 buffer for spread scores of the candidates
+    # [2, D + 1] int64 buffer: TOTAL, pods in a domain; HAS_CANDIDATE, whether a candidate is in it
     domains: npt.NDArray[np.int64]
 
 

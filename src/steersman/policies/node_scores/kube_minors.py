@@ -17,30 +17,22 @@ UNCOUNTED, ADDED, COUNTED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class MinorRules:
-    """How a minor decides; the defaults are those of the newest.
+    """How a minor decides; the defaults are those of the newest."""
 
-    Attributes:
-        balances_change: whether NodeResourcesBalancedAllocation scores how a pod changes the balance, as from 1.36 on,
-            or the balance with the pod.
-        image_volumes: how ImageLocality counts images of volumes.
-        merges_namespaces: whether a term that excludes namespaces by labels (`NotIn`, `DoesNotExist`) excludes them for
-            the pod that is placed. Before 1.37 `mergeAffinityTermNamespacesIfNotEmpty` changed a copy of the term.
-        filters_features: whether NodeDeclaredFeatures is on by default.
-        scores_storage: whether VolumeBinding scores free storage (StorageCapacityScoring).
-        without: plugins of the newest minor that it does not know.
-        lacks: plugins, and extension points of theirs that they have in the newest minor alone.
-        without_points: extension points that a configuration cannot name.
-        ignores_ratio: whether `requestedToCapacityRatio` of another scoring strategy is ignored, or an error.
-    """
-
+    # Whether NodeResourcesBalancedAllocation scores how a pod changes the balance, as from 1.36 on, or the balance
+    # with the pod
     balances_change: bool = True
-    image_volumes: int = COUNTED
+    image_volumes: int = COUNTED  # how ImageLocality counts images of volumes
+    # Whether a term that excludes namespaces by labels (`NotIn`, `DoesNotExist`) excludes them for the pod that is
+    # placed. Before 1.37 `mergeAffinityTermNamespacesIfNotEmpty` changed a copy of the term.
     merges_namespaces: bool = True
-    filters_features: bool = True
-    scores_storage: bool = True
-    without: frozenset[str] = frozenset()
+    filters_features: bool = True  # whether NodeDeclaredFeatures is on by default
+    scores_storage: bool = True  # whether VolumeBinding scores free storage (StorageCapacityScoring)
+    without: frozenset[str] = frozenset()  # plugins of the newest minor that it does not know
+    # Plugins, and extension points of theirs that they have in the newest minor alone
     lacks: frozenset[tuple[str, str]] = frozenset()
-    without_points: frozenset[str] = frozenset()
+    without_points: frozenset[str] = frozenset()  # extension points that a configuration cannot name
+    # Whether `requestedToCapacityRatio` of another scoring strategy is ignored, or an error
     ignores_ratio: bool = False
 
 
@@ -90,11 +82,7 @@ def rules_of(minor: str) -> MinorRules:
 
 
 def parse_version(version: str) -> tuple[int, int]:
-    """Return major and minor of a version such as `v1.36.3+k3s1` or `1.36`.
-
-    Raises:
-        ValueError: it is not a version.
-    """
+    """Return major and minor of a version such as `v1.36.3+k3s1` or `1.36`. Raises ValueError: it is not a version."""
     found = VERSION.match(version)
     if found is None:
         raise ValueError(f"{version!r} is not a version of Kubernetes")

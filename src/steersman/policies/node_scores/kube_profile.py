@@ -14,8 +14,7 @@ from steersman.policies.node_scores.kube_minors import MINORS, NEWEST, MinorRule
 
 TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
 """Score plugins, the rows of `KubeArrays.parts`."""
-STATIC, RAW = 3, 5
-"""The first `STATIC` plugins do not depend on pods on nodes; scores of the first `RAW` plugins are normalized."""
+STATIC, RAW = 3, 5  # the first plugins: those that do not read pods on nodes, those that are normalized
 PLUGINS = (
     "TaintToleration",
     "NodeAffinity",
@@ -25,31 +24,22 @@ PLUGINS = (
     "NodeResourcesFit",
     "NodeResourcesBalancedAllocation",
 )
-WEIGHTS = (3, 2, 1, 2, 2, 1, 1)
-"""kube-scheduler's default weights of `PLUGINS`."""
+WEIGHTS = (3, 2, 1, 2, 2, 1, 1)  # kube-scheduler's default weights of `PLUGINS`
 
 NO_RULES = ProfileRules()
-STORAGE = "VolumeBinding"
-"""A further plugin that scores: what a pod's claims leave free, on live clusters alone (`kubernetes.volumes`)."""
-MOST_FREE = ((0, 100), (100, 0))
-"""kube-scheduler's default shape of VolumeBinding: the less of the storage is taken, the better."""
-LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY = range(3)
-"""Scoring strategies of NodeResourcesFit."""
+STORAGE = "VolumeBinding"  # a further plugin, on live clusters alone (`kubernetes.volumes`)
+MOST_FREE = ((0, 100), (100, 0))  # default shape of VolumeBinding: the more storage is free, the better
+LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY = range(3)  # scoring strategies of NodeResourcesFit
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringStrategy:
-    """`scoringStrategy` of NodeResourcesFit.
+    """`scoringStrategy` of NodeResourcesFit."""
 
-    Attributes:
-        kind: index in `STRATEGIES`.
-        resources: (name, weight) of each resource.
-        shape: (utilization in percent, score in 0..100) of each point of RequestedToCapacityRatio's function.
-    """
-
-    kind: int = LEAST_ALLOCATED
-    resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))
+    kind: int = LEAST_ALLOCATED  # index in `STRATEGIES`
+    resources: tuple[tuple[str, int], ...] = (("cpu", 1), ("memory", 1))  # (name, weight) of each resource
+    # (utilization in percent, score in 0..100) of each point of RequestedToCapacityRatio's function
     shape: tuple[tuple[int, int], ...] = ()
 
 
@@ -67,39 +57,28 @@ class DefaultSpread:
 
 @dataclass(frozen=True, slots=True)
 class KubeProfile:
-    """What a profile of kube-scheduler computes; the defaults are those of kube-scheduler.
+    """What a profile of kube-scheduler computes; the defaults are those of kube-scheduler."""
 
-    Attributes:
-        weights: weight of each of `PLUGINS`, 0 for one that does not score.
-        scores: whether any plugin scores, also one that is none of `PLUGINS`; if not, the first feasible node is taken.
-        percentage: `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes.
-        fit: how NodeResourcesFit scores.
-        balanced: names of the resources of NodeResourcesBalancedAllocation.
-        default_spread: constraints of pods that have none and that a Service or similar object selects; None: those of
-            the system, zone and host name.
-        ignores_existing: `ignorePreferredTermsOfExistingPods` of InterPodAffinity.
-        added_preferences: node affinity that pods prefer beside their own (`addedAffinity`).
-        storage_weight: weight of VolumeBinding, 0 where it does not score.
-        storage_shape: (utilization in percent, score in 0..100) of each point of its function.
-        ignored: resources that NodeResourcesFit does not check (`ignoredResources`), and with a slash at the end their
-            groups (`ignoredResourceGroups`).
-        rules: what changes about the constraints of pods.
-        minor: how the minor of Kubernetes decides; set by `of_minor`.
-    """
-
-    weights: tuple[int, ...] = WEIGHTS
+    weights: tuple[int, ...] = WEIGHTS  # weight of each of `PLUGINS`, 0 for one that does not score
+    # Whether any plugin scores, also one that is none of `PLUGINS`; if not, the first feasible node is taken
     scores: bool = True
-    percentage: int = 0
-    fit: ScoringStrategy = ScoringStrategy()
-    balanced: tuple[str, ...] = ("cpu", "memory")
+    percentage: int = 0  # `percentageOfNodesToScore`; 0: kube-scheduler's default for the number of nodes
+    fit: ScoringStrategy = ScoringStrategy()  # how NodeResourcesFit scores
+    balanced: tuple[str, ...] = ("cpu", "memory")  # names of the resources of NodeResourcesBalancedAllocation
+    # Constraints of pods that have none and that a Service or similar object selects; None: those of the system, zone
+    # and host name
     default_spread: tuple[DefaultSpread, ...] | None = None
-    ignores_existing: bool = False
+    ignores_existing: bool = False  # `ignorePreferredTermsOfExistingPods` of InterPodAffinity
+    # Node affinity that pods prefer beside their own (`addedAffinity`)
     added_preferences: tuple[PreferredNodeTerm, ...] = ()
-    storage_weight: int = 1
+    storage_weight: int = 1  # weight of VolumeBinding, 0 where it does not score
+    # (utilization in percent, score in 0..100) of each point of its function
     storage_shape: tuple[tuple[int, int], ...] = MOST_FREE
+    # Resources that NodeResourcesFit does not check (`ignoredResources`), and with a slash at the end their groups
+    # (`ignoredResourceGroups`)
     ignored: frozenset[str] = frozenset()
-    rules: ProfileRules = NO_RULES
-    minor: MinorRules = MINORS[NEWEST]
+    rules: ProfileRules = NO_RULES  # what changes about the constraints of pods
+    minor: MinorRules = MINORS[NEWEST]  # how the minor of Kubernetes decides; set by `of_minor`
 
     @property
     def changes_pods(self) -> bool:
@@ -153,5 +132,4 @@ def is_ignored(resource: str, ignored: Collection[str]) -> bool:
     return bool(is_extended and (resource in ignored or f"{group}/" in ignored))
 
 
-DEFAULT_PROFILE = KubeProfile()
-"""The profile of a kube-scheduler without a configuration."""
+DEFAULT_PROFILE = KubeProfile()  # the profile of a kube-scheduler without a configuration

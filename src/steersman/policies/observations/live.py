@@ -43,7 +43,6 @@ class LiveObservations:
         self.reset_cache()
 
     def reset_cache(self) -> None:
-        """Forget all cached features, see `base.Observations`."""
         table = self._cluster.table
         every = np.ones(len(self._cluster.nodes.gpu_count), dtype=np.bool_)  # the summary is rewritten every time
         self._observer = ObservationEncoder(self.view, self._context, self._owners, every, table.log, table.logged)

@@ -32,43 +32,31 @@ from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
+from steersman.training.environment import VALIDATION_SEEDS, check_disjoint, identity
 from steersman.training.network import check_start, fingerprint
 from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress, TrainingRun
-from steersman.training.workloads import check_disjoint, identity
 from steersman.version import __version__
 from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 
-VALIDATION_SEEDS = (5001, 5002, 5003)
-
 
 @dataclass(frozen=True, slots=True)
 class EvolutionPlan:
-    """The plan of a run of evolution on workloads.
+    """The plan of a run of evolution on workloads."""
 
-    Attributes:
-        name: name of the policy.
-        training, validation: workloads; without any of the latter those of training are used, with other seeds.
-        test: names of workloads that neither may use, for the model card.
-        task: protocol and objective.
-        config: options of the search.
-        seed: of the search.
-        validation_seeds: of the protocol's own arrivals; training draws its own.
-        start: a policy file of the same network to continue from, or `steersman`; None: FGD with planned losses.
-    """
-
-    name: str
+    name: str  # name of the policy
+    # `training`, `validation`: workloads; without any of the latter those of training are used, with other seeds.
     training: tuple[Workload, ...]
     validation: tuple[Workload, ...] = ()
-    test: tuple[str, ...] = ()
-    task: SimulationTask = field(default_factory=SimulationTask)
-    config: EvolutionConfig = field(default_factory=EvolutionConfig)
-    seed: int = 1
-    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS
+    test: tuple[str, ...] = ()  # names of workloads that neither may use, for the model card
+    task: SimulationTask = field(default_factory=SimulationTask)  # protocol and objective
+    config: EvolutionConfig = field(default_factory=EvolutionConfig)  # options of the search
+    seed: int = 1  # of the search
+    validation_seeds: tuple[int, ...] = VALIDATION_SEEDS  # of the protocol's own arrivals; training draws its own
+    # A policy file of the same network to continue from, or `steersman`; None: FGD with planned losses
     start: Path | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not self.training:
             raise UsageError("training needs at least one workload")
         for workload in (*self.training, *self.validation):

@@ -37,39 +37,26 @@ from steersman.workloads.profile import node_shapes, shapes_digest
 from steersman.workloads.warnings import no_devices
 from steersman.workloads.workload import Workload
 
-FIRST_HELD_OUT = 2_100_000_000
-"""First seed of the draws of the comparison; no search and no choice uses them."""
-HELD_OUT = (8, 48)
-"""The least and the most draws of the comparison."""
-ARRIVALS = 500_000
-"""Simulated arrivals of the comparison, unless that is less than the least number of draws."""
+FIRST_HELD_OUT = 2_100_000_000  # first seed of the draws of the comparison; no search and no choice uses them
+HELD_OUT = (8, 48)  # the least and the most draws of the comparison
+ARRIVALS = 500_000  # simulated arrivals of the comparison, unless that is less than the least number of draws
 BASELINES = (DEFAULT_RULE, KUBE_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The result of a fit.
+    """The result of a fit."""
 
-    Attributes:
-        policy: what was chosen, under its own name.
-        evidence: the comparisons that chose it, in a sentence.
-        costs: by name of the policy and of `BASELINES` the cost in each held-out draw, [draws], see `Execution.cost`.
-        card, arrays: a policy file's, with the profile of the workload.
-    """
-
-    policy: Policy
-    evidence: str
+    policy: Policy  # what was chosen, under its own name
+    evidence: str  # the comparisons that chose it, in a sentence
+    # By name of the policy and of `BASELINES` the cost in each held-out draw, [draws], see `Execution.cost`
     costs: dict[str, npt.NDArray[np.float64]]
+    # `card`, `arrays`: a policy file's, with the profile of the workload.
     card: Card
     arrays: Arrays
 
 
-def fit(
-    workload: Workload,
-    options: SearchOptions,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> Fit:
+def fit(workload: Workload, options: SearchOptions, *, progress: Callable[[int, int], None] | None = None) -> Fit:
     """Fit a policy to a workload's nodes and profile.
 
     Args:

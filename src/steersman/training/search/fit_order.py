@@ -32,31 +32,22 @@ from steersman.workloads.workload import Workload
 Floats = npt.NDArray[np.float64]
 
 WAITS = ("mean wait", "by GPUs", "p99, several GPUs", "longest")
-WEIGHTS = (0.3, 0.3, 0.25, 0.15)
-"""Of the logarithms of the four waits in the cost."""
-DEFAULT = "wfp3:easy"
-"""The order that is recommended unless another is clearly better."""
+WEIGHTS = (0.3, 0.3, 0.25, 0.15)  # of the logarithms of the four waits in the cost
+DEFAULT = "wfp3:easy"  # the order that is recommended unless another is clearly better
 RULES = (
     *("age", "smallest", "shortest", "wfp3", "easy"),
     *(DEFAULT, "shortest:easy", "area:easy", "unicef:easy"),
 )
 """Orders that are compared, the simplest first."""
-REFERENCES = {ANYBODY: "age", EASY: "easy"}
-"""By who may overtake: the order that candidates of the search are compared with."""
-START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}
-"""The order of WFP3, -(w / r)^3 n, is that of 3 log(r) - 3 log(w) - log(n)."""
+REFERENCES = {ANYBODY: "age", EASY: "easy"}  # by who may overtake: the order that candidates are compared with
+START = {"estimate": 1.0, "wait": -1.0, "size": -2 / 9}  # WFP3, -(w / r)^3 n: 3 log(r) - 3 log(w) - log(n)
 FITTED = "fitted"
-TRAINED_PART = 0.6
-"""Share of the history, by arrivals, that the search draws from."""
+TRAINED_PART = 0.6  # share of the history, by arrivals, that the search draws from
 LOADS, MOST_LOAD = (0.8, 1.1), 100.0
-MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100
-"""Arrivals of a window."""
-WINDOWS = 8
-"""Windows of the later part, unless they would have too many or too few arrivals."""
-AGEING = 7 * 24 * 3600.0
-"""Ageing of a learned order in seconds, as written to its file. Training has no ageing, so that long waits cost."""
-HARDLY = 0.01
-"""Share of waiting pods below which a history says nothing of what an order would change in it."""
+MOST_ARRIVALS, LEAST_ARRIVALS = 2_000, 100  # arrivals of a window
+WINDOWS = 8  # windows of the later part, unless they would have too many or too few arrivals
+AGEING = 7 * 24 * 3600.0  # ageing of a learned order in seconds; training has none, so that long waits cost
+HARDLY = 0.01  # share of waiting pods below which a history says nothing of what an order would change in it
 FIRST_HELD_BACK = 2_100_000_000
 GENERATIONS = 40
 SEARCH = OrderSearchConfig(population=14, episodes=12, validate_every=4, validation=24, step=0.1, delay=False)
@@ -103,24 +94,16 @@ def history_of(workload: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class HistoryWindows:
-    """Windows of a history, with times scaled to a load, and with the pods that would run at their beginning.
+    """Windows of a history, with times scaled to a load, and with the pods that would run at their beginning."""
 
-    Attributes:
-        whole: arrivals of the history.
-        first, last: the first arrival of the part that windows lie in, and the one after its last.
-        demand: [P] what each pod of the workload requests, in the unit of `capacity`.
-        capacity: of the cluster.
-        loads: least and largest load.
-        count: arrivals of a window.
-    """
-
-    whole: Schedule
+    whole: Schedule  # arrivals of the history
+    # `first`, `last`: the first arrival of the part that windows lie in, and the one after its last.
     first: int
     last: int
-    demand: Floats
-    capacity: float
-    loads: tuple[float, float]
-    count: int
+    demand: Floats  # [P] what each pod of the workload requests, in the unit of `capacity`
+    capacity: float  # of the cluster
+    loads: tuple[float, float]  # least and largest load
+    count: int  # arrivals of a window
 
     @property
     def history_load(self) -> float:
@@ -186,23 +169,16 @@ def history_windows(history: Workload, loads: tuple[float, float]) -> tuple[Hist
 class OrderFitOptions:
     """Options of a fit.
 
-    Attributes:
-        generations: of the search.
-        loads: least and largest load of the windows.
-        seed: of the search.
-        search: further options of the search.
-
     Raises:
         UsageError: the loads are none, or in the wrong order.
     """
 
-    generations: int = GENERATIONS
-    loads: tuple[float, float] = LOADS
-    seed: int = 1
-    search: OrderSearchConfig = SEARCH
+    generations: int = GENERATIONS  # of the search
+    loads: tuple[float, float] = LOADS  # least and largest load of the windows
+    seed: int = 1  # of the search
+    search: OrderSearchConfig = SEARCH  # further options of the search
 
     def __post_init__(self) -> None:
-        """Check the values."""
         least, most = self.loads
         if not 0 < least <= most <= MOST_LOAD:
             text = f"loads {least:g}-{most:g}"
@@ -213,30 +189,22 @@ class OrderFitOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrderFit:
-    """The result of a fit.
+    """The result of a fit."""
 
-    Attributes:
-        chosen: name of the recommended order, `FITTED` if it is the search's.
-        best_rule: the order with the least cost in the earlier part, apart from the search's.
-        rival: that one if it is clearly better than `DEFAULT` in the later part, else `DEFAULT`.
-        waits: by order [windows, 4] the waits of `WAITS` in seconds in the later part, with a minute added.
-        order, card: of the search's order, for an order file.
-        loads: least and largest load of the windows.
-        history_load, history_waiting: load of the history, and share of its pods that wait for more than a minute in
-            it in the order of age.
-        warnings: about pods of the history that do not fit.
-    """
-
-    chosen: str
-    best_rule: str
-    rival: str
+    chosen: str  # name of the recommended order, `FITTED` if it is the search's
+    best_rule: str  # the order with the least cost in the earlier part, apart from the search's
+    rival: str  # that one if it is clearly better than `DEFAULT` in the later part, else `DEFAULT`
+    # By order [windows, 4] the waits of `WAITS` in seconds in the later part, with a minute added
     waits: Mapping[str, Floats]
+    # `order`, `card`: of the search's order, for an order file.
     order: Order
     card: OrderCard
-    loads: tuple[float, float]
+    loads: tuple[float, float]  # least and largest load of the windows
+    # `history_load`, `history_waiting`: load of the history, and share of its pods that wait for more than a minute
+    # in it in the order of age.
     history_load: float
     history_waiting: float
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # about pods of the history that do not fit
 
     def ratio(self, name: str, other: str) -> tuple[float, Interval]:
         """Return the cost of an order over that of another: geometric mean over the windows and 95 % interval."""
@@ -263,26 +231,18 @@ class OrderFit:
         return sorted(self.waits, key=lambda name: _cost(self.waits[name]).mean())
 
 
-OnGeneration = Callable[[float], None]
-"""Called after each generation with the share of all that are done."""
+OnGeneration = Callable[[float], None]  # called after each generation with the share of all that are done
 
 
 def fit_order(
-    workload: Workload,
-    policy: Policy,
-    options: OrderFitOptions,
+    workload: Workload,  # nodes, and pods with times of arrival and end
+    policy: Policy,  # places the pods
+    options: OrderFitOptions,  # time and loads
     *,
-    jobs: int = 1,
-    on_generation: OnGeneration | None = None,
+    jobs: int = 1,  # number of processes of the search
+    on_generation: OnGeneration | None = None,  # called after each generation
 ) -> OrderFit:
     """Fit an order to a history.
-
-    Args:
-        workload: nodes, and pods with times of arrival and end.
-        policy: places the pods.
-        options: time and loads.
-        jobs: number of processes of the search.
-        on_generation: called after each generation.
 
     Raises:
         UsageError: too few pods have such times and fit, or they request nothing, or the policy has an order.
@@ -385,7 +345,7 @@ def _card(
         estimates=order.run_times.source,
         ageing=order.ageing,
         hidden=config.hidden,
-        objective=objective_text(),
+        objective=", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True)),
         training=(history.name,),
         settings={
             **asdict(config),
@@ -396,8 +356,3 @@ def _card(
         reference=reference.name,
         made_by=__version__,
     )
-
-
-def objective_text() -> str:
-    """Return the logarithm of `cost` in words."""
-    return ", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True))

@@ -32,55 +32,39 @@ from steersman.workloads.workload import Workload
 
 Floats = npt.NDArray[np.float64]
 
-VALIDATION_SEED = 1_900_000_000
-"""First seed of the draws of the validation; those of searches and of evaluations are others."""
-VALIDATION = (16, 64)
-"""Least and most draws of the validation."""
-ARRIVALS = 200_000
-"""Simulated arrivals of the validation under each policy, unless that is less than the least number of draws."""
+VALIDATION_SEED = 1_900_000_000  # first seed of the validation's draws; searches and evaluations have others
+VALIDATION = (16, 64)  # least and most draws of the validation
+ARRIVALS = 200_000  # simulated arrivals of the validation by policy, unless the least number of draws has more
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFitOptions:
-    """Options of the search.
+    """Options of the search."""
 
-    Attributes:
-        protocol, ratio, load, mean_duration: of the simulations, see `simulation.arrivals.schedule`.
-        simple: search only the strategy and the weights of resources, all that EKS takes.
-        max_kind_loss: percent that any kind of pod may lose against what runs today, see
-            `simulation.kind_losses.kind_losses`; None: there is no limit.
-        seed: seed of the search.
-    """
-
+    # `protocol`, `ratio`, `load`, `mean_duration`: of the simulations, see `simulation.arrivals.schedule`.
     protocol: Protocol = "inflation"
     ratio: float = 1.3
     load: float | None = None
     mean_duration: float | None = None
-    simple: bool = False
+    simple: bool = False  # search only the strategy and the weights of resources, all that EKS takes
+    # Percent that any kind of pod may lose against what runs today, see `simulation.kind_losses.kind_losses`; None:
+    # there is no limit
     max_kind_loss: float | None = None
-    seed: int = 1
+    seed: int = 1  # seed of the search
 
 
 @dataclass(frozen=True)
 class SchedulerFit:
-    """A found configuration and its validation.
+    """A found configuration and its validation."""
 
-    Attributes:
-        profile: the best profile.
-        scheduler_name: name of the scheduler that it is for.
-        configuration: that of what runs today, of which the found one keeps all else; None: kube-scheduler's own.
-        today: name of the policy that it is compared with.
-        options: of the search.
-        costs: [V] `Execution.compared_cost` of each draw of the validation, by policy.
-        paid: [2, 4] what kinds of pods paid in all draws, and their number, see `Execution.paid_by_kind`, by policy.
-    """
-
-    profile: KubeProfile
-    scheduler_name: str
+    profile: KubeProfile  # the best profile
+    scheduler_name: str  # name of the scheduler that it is for
+    # That of what runs today, of which the found one keeps all else; None: kube-scheduler's own
     configuration: Mapping[str, Any] | None
-    today: str
-    options: SchedulerFitOptions
-    costs: dict[str, Floats]
+    today: str  # name of the policy that it is compared with
+    options: SchedulerFitOptions  # of the search
+    costs: dict[str, Floats]  # [V] `Execution.compared_cost` of each draw of the validation, by policy
+    # [2, 4] what kinds of pods paid in all draws, and their number, see `Execution.paid_by_kind`, by policy
     paid: dict[str, Floats]
 
     @cached_property
@@ -121,21 +105,14 @@ class SchedulerFit:
 
 
 def fit_scheduler(
-    workload: Workload,
+    workload: Workload,  # nodes, and pods like the expected ones
     options: SchedulerFitOptions,
     *,
     today: Policy,
-    beside: Sequence[Policy] = (),
+    beside: Sequence[Policy] = (),  # further policies that are compared
     progress: Callable[[int, int], None] | None = None,
 ) -> SchedulerFit:
     """Search for the profile that costs least, and compare it with what runs today on further draws.
-
-    Args:
-        workload: nodes, and pods like the expected ones.
-        options: options of the search.
-        today: the configuration that runs today.
-        beside: further policies that are compared.
-        progress: called with generations done and all of them.
 
     Raises:
         UsageError: what runs today is no configuration of kube-scheduler.

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import optuna
 
 
-HIDDEN: Choices = ("16", "32,32", "64,64", "128,128")
-"""Widths of the hidden layers, for networks that have any."""
+HIDDEN: Choices = ("16", "32,32", "64,64", "128,128")  # widths of the hidden layers, for networks that have any
 
 
 def apply_trial(trial: optuna.Trial, plan: AnyPlan, fixed: Collection[str]) -> AnyPlan:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import optuna
 
 STUDY, STORE = "steersman", "study.db"
-STARTUP_TRIALS = 4
-"""Trials that are drawn at random and not pruned."""
+STARTUP_TRIALS = 4  # trials that are drawn at random and not pruned
 PROXY_SECONDS = 10.0
 KNOWN = "journal:///FILE, sqlite:///FILE, postgresql://HOST/NAME or grpc://HOST:PORT"
 LONGEST_LINE = 1 << 20
@@ -55,18 +54,12 @@ class StorageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StudyStorage:
-    """The storage of a study.
+    """The storage of a study."""
 
-    Attributes:
-        folder: of the study.
-        url: of the storage that it shares with other commands; empty: a database in the folder, of its own.
-    """
-
-    folder: Path
-    url: str = ""
+    folder: Path  # of the study
+    url: str = ""  # of the storage that it shares with other commands; empty: a database in the folder, of its own
 
     def __post_init__(self) -> None:
-        """Check the URL."""
         parts = urlsplit(self.url)
         is_file = parts.scheme in (JOURNAL, "sqlite")
         is_complete = parts.path.strip("/") and not parts.netloc if is_file else parts.netloc
@@ -75,7 +68,6 @@ class StudyStorage:
 
     @property
     def name(self) -> str:
-        """Return what messages call it."""
         return redact_url(self.url) or str(self.folder / STORE)
 
     @property

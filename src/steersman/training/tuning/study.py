@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,19 +37,15 @@ if TYPE_CHECKING:
     import optuna
 
 BEST, PLOTS = "best.json", "tuning.html"
-ALGORITHM, COMMON, ERROR = "algorithm", "common options", "error"
-"""Attributes of a study, and of a trial that failed."""
+ALGORITHM, COMMON, ERROR = "algorithm", "common options", "error"  # attributes of a study, and of a trial that failed
 TRIAL = "trial-{:03d}"
 DEFAULT_TRIALS = 20
-TRIAL_SHARE = 0.4
-"""Iterations of a trial, and between two of its validations, as a share of the defaults of training."""
-SHORTEST_TRIAL = 0.01
-"""Minutes: the last trial may begin just before the time is up."""
+TRIAL_SHARE = 0.4  # iterations of a trial, and between two of its validations, as a share of the defaults of training
+SHORTEST_TRIAL = 0.01  # minutes: the last trial may begin just before the time is up
 
 SPAWN = multiprocessing.get_context("spawn")
 
-OnTrial = Callable[[int, float], None]
-"""Called with the number of finished trials, and the best value so far."""
+OnTrial = Callable[[int, float], None]  # called with the number of finished trials, and the best value so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +79,17 @@ def trial_limits(spec: AlgorithmSpec, iterations: int | None, validate_every: in
 class StudyBudget:
     """How long a study goes on, and by how many processes.
 
-    Attributes:
-        trials: number to add at most; None: `DEFAULT_TRIALS`, with `minutes` as many as there is time for.
-        minutes: of all of them together; then running trials end with what they have. None: no limit.
-        workers: number of processes. Trials know of finished ones, so their order depends on it.
-
     Raises:
         UsageError: the minutes are not above 0.
     """
 
+    # Number to add at most; None: `DEFAULT_TRIALS`, with `minutes` as many as there is time for
     trials: int | None = None
+    # Of all of them together; then running trials end with what they have. None: no limit.
     minutes: float | None = None
-    workers: int = 1
+    workers: int = 1  # number of processes. Trials know of finished ones, so their order depends on it.
 
     def __post_init__(self) -> None:
-        """Check the values."""
         check_minutes(self.minutes)
 
     @property
@@ -112,15 +105,10 @@ class StudyBudget:
 
 @dataclass(frozen=True, slots=True)
 class StoppingCriterion:
-    """When a study ends.
+    """When a study ends."""
 
-    Attributes:
-        left: trials that no process has begun yet; the processes share it. None: no limit.
-        until: seconds since the epoch, which all processes share; inf: no limit.
-    """
-
-    left: Synchronized[int] | None
-    until: float
+    left: Synchronized[int] | None  # trials that no process has begun yet; the processes share it. None: no limit.
+    until: float  # seconds since the epoch, which all processes share; inf: no limit
 
     def begin(self) -> bool:
         """Return whether one more trial may begin; that is counted at once."""
@@ -196,7 +184,9 @@ def tune(
             for number in range(1, budget.workers):
                 # Signals wait until the process is in the list, or Ctrl-C could leave it running.
                 with defer_signals():
-                    processes.append(start_worker(_work_for, plan, store, limits, fixed, end, number))
+                    processes.append(
+                        start_worker(_work_silently, store, partial(_work, plan, store, limits, fixed, end, number))
+                    )
             _work(plan, store, limits, fixed, end, 0, on_trial)
             for process in processes:
                 process.join()
@@ -233,20 +223,13 @@ def _check_common_options(study: optuna.Study, common: dict[str, Any], store: St
     study.set_user_attr(COMMON, now)
 
 
-def _work_for(
-    plan: AnyPlan,
-    store: StudyStorage,
-    limits: TrainingLimits,
-    fixed: Collection[str],
-    end: StoppingCriterion,
-    worker: int,
-) -> None:
+def _work_silently(store: StudyStorage, work: Callable[[], None]) -> None:
     """Run trials in a worker process; the first process reports errors."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with suppress(SteersmanError), store.one_line_errors():
-        _work(plan, store, limits, fixed, end, worker)
+        work()
 
 
 def _work(
@@ -258,7 +241,6 @@ def _work(
     worker: int,
     on_trial: OnTrial | None = None,
 ) -> None:
-    """Run trials until the study ends."""
     import optuna
 
     study = store.open()

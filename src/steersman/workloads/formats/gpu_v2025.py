@@ -27,8 +27,7 @@ COLUMNS = (
 )
 """Columns that a table must have."""
 TITLE = "a table of gpu-v2025's instances"
-ROLES = ("CN", "HN")
-"""CPU nodes, and heterogeneous nodes, which have GPUs."""
+ROLES = ("CN", "HN")  # CPU nodes, and heterogeneous nodes, which have GPUs
 NAMESPACE = "default"
 NO_LIMIT = -1
 

@@ -36,10 +36,8 @@ from steersman.workloads.workload import Workload
 # `submit,duration` are needed; `name,cpu,memory,gpus,gpu_model,owner,namespace,priority,nodes,estimate` may be there.
 
 REPEATED = ("cpu", "memory", "gpus", "gpu_model", "owner", "namespace", "priority", "nodes")
-COLUMNS = ("name", *tables.PLAIN, *REPEATED, "estimate")
-"""Columns that are read; others are ignored."""
-MAX_NODES = 100_000
-"""Most pods of a job."""
+COLUMNS = ("name", *tables.PLAIN, *REPEATED, "estimate")  # columns that are read; others are ignored
+MAX_NODES = 100_000  # most pods of a job
 MAX_PRIORITY = (1 << 31) - 1
 _PLAIN = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -267,8 +265,7 @@ UNSIZED = "no resources stated"
 SIZES = {"alloctres", "reqtres", "alloccpus", "ncpus", "reqcpus", "reqmem"}
 ABBREVIATION = "..."
 ABBREVIATED = "tasks of an array that sacct abbreviates; SLURM_BITSTR_LEN=0 prints them"
-WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING", "CONFIGURING")
-"""States of jobs that are to run."""
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING", "CONFIGURING")  # states of jobs to be run
 _UNITS = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _COUNTS = {"K": 1000, "M": 1_000_000}
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]*)?)([KMGTP]?)([nc]?)", re.ASCII)

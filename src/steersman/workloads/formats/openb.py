@@ -23,8 +23,7 @@ NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 NODE_LIST, POD_LIST = "openb's list of nodes", "openb's list of pods"
 NODE_FILE = "openb_node_list_gpu_node"
 POD_FILE = "openb_pod_list_"
-SMALL = "default-small"
-"""An embedded workload of 64 nodes and 510 pods, spread evenly over those of `default`."""
+SMALL = "default-small"  # an embedded workload of 64 nodes and 510 pods, spread evenly over those of `default`
 
 MAX_MEMORY_MIB = MAX_MEMORY_BYTES >> 20
 

@@ -24,8 +24,7 @@ from steersman.workloads.formats.tables import TableRow, read_text
 # (v2020), or in hundredths of the largest machine's (v2018). Sources: README of cluster-trace-gpu-v2020 and
 # alibaba/clusterdata#129, schema of cluster-trace-v2018; Weng et al., "MLaaS in the Wild", NSDI 2022.
 
-MISCELLANEOUS = "MISC"
-"""GPUs of several older models."""
+MISCELLANEOUS = "MISC"  # GPUs of several older models
 PAI_COLUMNS = (
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
     *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
@@ -148,8 +147,7 @@ class AzureCsv(traces.TraceTable):
 SUBMIT, SCHEDULE, EVICT, FAIL, FINISH, KILL, LOST = 0, 3, 4, 5, 6, 7, 8
 ENDS = (EVICT, FAIL, FINISH, KILL, LOST)
 ALLOC_SET = 1
-NEVER = (1 << 63) - 1
-"""Time of what happened after the end of the trace."""
+NEVER = (1 << 63) - 1  # time of what happened after the end of the trace
 IN_ALLOC_SET = "run in an alloc set that counts"
 _FIRST_LINE = re.compile(r'\s*\{[^\n]*"collection_id"')
 

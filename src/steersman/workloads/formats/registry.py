@@ -37,8 +37,7 @@ BUILT_IN = {
 """Where the class of a format is, in the order in which contents of several are put together."""
 SHOWN, COMPARED, SIMILAR = 60, 100, 0.6
 """Characters of an unknown header that its error shows, columns that are compared, and how alike names are at least."""
-WRITTEN = ("openb", "deployments", "jobs", "yaml")
-"""Built-in formats that can be written; the others are only read."""
+WRITTEN = ("openb", "deployments", "jobs", "yaml")  # built-in formats that can be written; the others are only read
 
 
 @cache

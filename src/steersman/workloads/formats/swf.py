@@ -32,10 +32,8 @@ JOB, SUBMIT, RUN, ALLOCATED, PROCESSORS, TIME, MEMORY, STATUS, USER, GROUP, QUEU
     *(10, 11, 12, 14, 15),
 )
 """Indices of the fields that are used."""
-PARTS = (2, 3, 4)
-"""Statuses of lines that repeat a part of a job, which has a line of its own."""
-POOL = "pool"
-"""Name of the node that stands for the machine of a log."""
+PARTS = (2, 3, 4)  # statuses of lines that repeat a part of a job, which has a line of its own
+POOL = "pool"  # name of the node that stands for the machine of a log
 MAX_PROCESSORS = 1_000_000
 MAX_SECONDS = 1e15
 DID_NOT_RUN, WITHOUT_RUN_TIME, PART = ("did not run", "without a run time", "part of a job with a line of its own")

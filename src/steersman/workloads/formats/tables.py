@@ -20,14 +20,11 @@ from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES
 from steersman.workloads.files import read_bytes
 
-PLAIN = ("submit", "duration")
-"""Columns that a table of jobs must have."""
+PLAIN = ("submit", "duration")  # columns that a table of jobs must have
 PLAIN_TABLE = "a table of jobs written by hand"
-HEAD_BYTES = 1 << 16
-"""Bytes of a file by which its format is recognised."""
+HEAD_BYTES = 1 << 16  # bytes of a file by which its format is recognised
 GZIP = b"\x1f\x8b"
-NOTHING = frozenset(("", "none", "nan", "null", "unknown", "n/a"))
-"""What a cell that states nothing holds, in lower case."""
+NOTHING = frozenset(("", "none", "nan", "null", "unknown", "n/a"))  # cells that state nothing, in lower case
 MAX_GIB = MAX_MEMORY_BYTES // GIB
 _CLOCK = re.compile(r"(?:([0-9]+)-)?([0-9]+(?::[0-9]+){0,2}(?:\.[0-9]*)?)", re.ASCII)
 
@@ -264,3 +261,9 @@ def write_rows(stream: TextIO, columns: Sequence[str], cells: Iterable[Sequence[
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(cells)
+
+
+def csv_text(columns: Sequence[str], cells: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO(newline="")
+    write_rows(text, columns, cells)
+    return text.getvalue()

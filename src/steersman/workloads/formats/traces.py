@@ -50,84 +50,57 @@ def pods_of_job(job: Pod, amount: int, largest: int, class_of: Callable[[int], P
 
 
 MAX_CORES, MAX_PODS = MAX_CPU_MILLI // 1000, 100_000
-MAX_LABEL = 63
-"""Longest name of a namespace."""
-NEVER_RAN = "never ran"
-"""Why jobs are left out."""
+MAX_LABEL = 63  # longest name of a namespace
+NEVER_RAN = "never ran"  # why jobs are left out
 NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of a trace: one pod, or several equal ones.
+    """A job of a trace: one pod, or several equal ones."""
 
-    Attributes:
-        name: of the pod, "": its number among the jobs; several pods are numbered.
-        submit: when it was submitted, in seconds.
-        run: seconds for which it ran, None: without an end.
-        cpu_milli, memory_bytes, disk_bytes: that a pod requests.
-        cpu_share, memory_share: that a pod requests besides, as parts of the largest node.
-        gpus: that a pod requests: a whole number, or a part of one GPU.
-        models: GPU models of which it requests one; models that no node has are not required.
-        constraints: of the pods, without models.
-        processors: the CPU in processors, where a job with more of them than a node has is a gang; 0: where it has
-            more GPUs.
-        count: number of pods.
-        is_gang: whether several pods start together.
-        owner: as `Kind/name`.
-        namespace, labels, priority, estimate: of the pods.
-        place: file and line.
-    """
-
-    name: str
-    submit: float
-    run: float | None
+    name: str  # of the pod, "": its number among the jobs; several pods are numbered
+    submit: float  # when it was submitted, in seconds
+    run: float | None  # seconds for which it ran, None: without an end
+    # `cpu_milli`, `memory_bytes`, `disk_bytes`: that a pod requests.
     cpu_milli: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
+    # `cpu_share`, `memory_share`: that a pod requests besides, as parts of the largest node.
     cpu_share: float = 0.0
     memory_share: float = 0.0
-    gpus: Decimal = Decimal(0)
-    models: tuple[str, ...] = ()
-    constraints: Constraints = NO_CONSTRAINTS
+    gpus: Decimal = Decimal(0)  # that a pod requests: a whole number, or a part of one GPU
+    models: tuple[str, ...] = ()  # GPU models of which it requests one; models that no node has are not required
+    constraints: Constraints = NO_CONSTRAINTS  # of the pods, without models
+    # The CPU in processors, where a job with more of them than a node has is a gang; 0: where it has more GPUs
     processors: int = 0
-    count: int = 1
-    is_gang: bool = False
-    owner: str = ""
+    count: int = 1  # number of pods
+    is_gang: bool = False  # whether several pods start together
+    owner: str = ""  # as `Kind/name`
+    # `namespace`, `labels`, `priority`, `estimate`: of the pods.
     namespace: str = "default"
     labels: tuple[tuple[str, str], ...] = ()
     priority: int = 0
     estimate: float | None = None
-    place: tuple[str, int] = ("", 0)
+    place: tuple[str, int] = ("", 0)  # file and line
 
 
 class TraceContent(PodContent):
-    """Jobs of some files.
+    """Jobs of some files."""
 
-    Args:
-        files: the files.
-        entries: jobs in any order, and why others are left out.
-        owners: what the owners of jobs are, such as "user".
-        unused: what of the files is not used, a part of a sentence.
-        what: what the trace calls a job.
-        from_first: whether times are from the first submission on, else as the trace states them.
-
-    Attributes:
-        field, advice: of the name that two jobs have, for the error.
-    """
-
+    # `field`, `advice`: of the name that two jobs have, for the error
     field: ClassVar[str] = ""
     advice: ClassVar[str] = "remove the duplicate"
 
     def __init__(
         self,
         files: Sequence[Path],
-        entries: Iterable[TraceJob | str],
-        owners: str,
-        unused: str,
-        what: str,
+        entries: Iterable[TraceJob | str],  # jobs in any order, and why others are left out
+        owners: str,  # what the owners of jobs are, such as "user"
+        unused: str,  # what of the files is not used, a part of a sentence
+        what: str,  # what the trace calls a job
         *,
-        from_first: bool = True,
+        from_first: bool = True,  # whether times are from the first submission on, else as the trace states them
     ) -> None:
         self.jobs: list[TraceJob] = []
         left_out: Counter[str] = Counter()
@@ -176,15 +149,13 @@ class TraceTable(TableFormat):
 
     Attributes:
         headers: what the table is called, and the columns that it must have; all in order, if it may have no header.
-        marks: columns by which a header is recognised.
-        values: of a table without a header, index of a column and the values by which it is recognised.
-        any_case: whether columns may be written with capitals; they are named without.
-        owners, unused, what: see `TraceContent`.
     """
 
-    marks: ClassVar[frozenset[str]]
+    marks: ClassVar[frozenset[str]]  # columns by which a header is recognised
+    # Of a table without a header, index of a column and the values by which it is recognised
     values: ClassVar[tuple[int, frozenset[str]] | None] = None
-    any_case: ClassVar[bool] = False
+    any_case: ClassVar[bool] = False  # whether columns may be written with capitals; they are named without
+    # `owners`, `unused`, `what`: see `TraceContent`
     owners: ClassVar[str] = "user"
     unused: ClassVar[str] = ""
     what: ClassVar[str] = "job"

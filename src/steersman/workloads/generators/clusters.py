@@ -45,8 +45,7 @@ MIN_NODES, MAX_NODES = 5, 2_000
 MAX_PODS = 60_000
 GIB = 1 << 30
 POOL_LABEL, POOL_TAINT = "pool", "dedicated"
-KEPT_BY_NODE = 0.02
-"""Share of a machine's CPU and memory that its kubelet reserves, so that pods never fit without a remainder."""
+KEPT_BY_NODE = 0.02  # share of CPU and memory that a kubelet reserves: pods never fit without a remainder
 
 MODELS = ("T4", "V100", "A10", "L40S", "A100", "H100")
 MODEL_COUNTS = (0.35, 0.25, 0.16, 0.12, 0.07, 0.05)

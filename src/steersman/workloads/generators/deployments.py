@@ -65,15 +65,13 @@ def funny_name(taken: set[str], rng: np.random.Generator) -> str:
 COLUMNS = ("name", "pod_count", "cpu_request", "cpu_limit", "mem_request", "mem_limit", "action")
 TITLE = "a list of Deployments"
 ADD, DELETE = "add", "delete"
-ACTIONS = {"add": ADD, "create": ADD, "delete": DELETE, "remove": DELETE}
-"""Actions of a row; AAML's files say `add`."""
+ACTIONS = {"add": ADD, "create": ADD, "delete": DELETE, "remove": DELETE}  # actions of a row; AAML's files say `add`
 
 CONTROL_PLANE = "control-plane"
 CONTROL_PLANE_LABEL = "node-role.kubernetes.io/control-plane"
 
 MAX_NODES = 1_000_000
-MAX_PODS = 10_000_000
-"""More than memory holds; a larger number is a typing error."""
+MAX_PODS = 10_000_000  # more than memory holds; a larger number is a typing error
 
 INTERVAL_SECONDS = 10.0
 WAIT_SECONDS = 60.0
@@ -356,7 +354,7 @@ def _pods(row: Row, life: int, time: float, scheduler_name: str, namespace: str)
 
 def _usable(nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes that take pods without tolerations."""
-    usable = [n for n in nodes if not n.unschedulable and all(t.effect == "PreferNoSchedule" for t in n.taints)]
+    usable = [node for node in nodes if node.takes_any_pod]
     if not usable:
         raise UsageError(
             "the cluster has no node that takes pods without tolerations; loads are fractions of such nodes"

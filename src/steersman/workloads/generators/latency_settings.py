@@ -15,27 +15,20 @@ MAX_PODS = 100_000
 # the zone of its users; what it really uses is drawn for each Deployment, then for each pod.
 WEB, CACHE, WORKER = range(3)
 KIND_SHARES = (0.5, 0.2, 0.3)
-CPU_REQUESTS = ((250, 500, 1000), (500, 1000, 1000), (1000, 2000, 4000))
-"""milli-CPU; 250m is the nginx of Matranga's thesis."""
-MEMORY_REQUESTS = ((256, 512, 1024), (4096, 8192, 16384), (1024, 2048, 4096))
-"""MiB."""
+CPU_REQUESTS = ((250, 500, 1000), (500, 1000, 1000), (1000, 2000, 4000))  # milli; 250: the nginx of Matranga's thesis
+MEMORY_REQUESTS = ((256, 512, 1024), (4096, 8192, 16384), (1024, 2048, 4096))  # MiB
 USE_MEDIAN = (0.35, 0.3, 0.6)
 USE_SIGMA = (0.6, 0.5, 0.5)
 """CPU used over CPU requested, log-normal. Together about 0.6 of what is requested is used, near the 54 % that Rzadca
 et al. (Autopilot, EuroSys 2020) found for jobs whose limits people set. A pod uses `MAX_USE` of its request at most."""
 MAX_USE = 2.0
-POD_SIGMA = 0.2
-"""How pods of one Deployment differ from each other (log-normal, in everything)."""
+POD_SIGMA = 0.2  # how pods of one Deployment differ from each other (log-normal, in everything)
 CONNECTION_MEDIAN = (80.0, 250.0, 3.0)
-CONNECTION_SIGMA = (1.0, 0.7, 0.5)
-"""Established TCP connections of a pod, log-normal: a few Deployments have most of them."""
-MAX_CONNECTIONS = 1000.0
-"""What a pod can have (nginx as it is shipped handles 512 to 1024 for each worker)."""
-CONNECTION_BYTES = (10_000.0, 5_000.0, 200_000.0)
-"""Received bytes per second for each connection."""
+CONNECTION_SIGMA = (1.0, 0.7, 0.5)  # connections of a pod, log-normal: a few Deployments have most of them
+MAX_CONNECTIONS = 1000.0  # what a pod can have (nginx as it is shipped handles 512 to 1024 for each worker)
+CONNECTION_BYTES = (10_000.0, 5_000.0, 200_000.0)  # received bytes per second for each connection
 MEMORY_USE = (0.4, 1.0)
-FILESYSTEM_MIB = (50, 500)
-"""Shares of the requested memory, and MiB of a node's filesystem, uniform."""
+FILESYSTEM_MIB = (50, 500)  # shares of the requested memory, and MiB of a node's filesystem, uniform
 SOFT_LIMITS = (20.0, 35.0, 50.0)
 HARD_FACTORS = (2.0, 3.0, 4.0)
 """Milliseconds, and the factor of the hard limit; nginx in Matranga's thesis has 35 and 100 ms. Workers have none."""
@@ -44,13 +37,11 @@ NODE_CPU = (8_000, 16_000, 32_000)
 NODE_PODS = 110
 MEMORY_PER_CPU = 4 << 30
 NODE_FILESYSTEM = 100 << 30
-NODE_NETWORK = 125e6
-"""A node's milli-CPU is drawn; 4 GiB for each CPU, 100 GiB of disk, 1 Gbit/s in bytes per second."""
+NODE_NETWORK = 125e6  # a node's milli-CPU is drawn; 4 GiB for each CPU, 100 GiB of disk, 1 Gbit/s in bytes per second
 SYSTEM_CPU = (100.0, 400.0)
 SYSTEM_MEMORY = 1 << 30
 SYSTEM_FILESYSTEM = 20 << 30
-SYSTEM_CONNECTIONS = 20.0
-"""What a node without pods uses: kubelet, runtime and monitoring. These bytes are beside the allocatable memory."""
+SYSTEM_CONNECTIONS = 20.0  # of a node without pods: kubelet, runtime and monitoring, beside its allocatable
 
 ASSUMED_SERVICE, ASSUMED_LINK, ASSUMED_POD_LINK = 2.0, NODE_NETWORK, 0.15
 """What a scheduler may assume where it has no measurement: milliseconds in which an idle node serves a request, bytes
@@ -58,22 +49,15 @@ per second of a node's link, and the most of it that one pod takes."""
 
 
 class LatencySettings(NamedTuple):
-    """Settings that a user may change; compiled kernels take the tuple as it is.
+    """Settings that a user may change; compiled kernels take the tuple as it is."""
 
-    Attributes:
-        nodes: nodes of the cluster, 2 or more.
-        max_nodes: rows of every array of nodes, `nodes` or more; a reset may ask for that many nodes.
-        load: CPU requested by running pods over allocatable CPU, on average.
-        replicas: the most pods of a Deployment (uniform from 1); they arrive together.
-    """
-
-    nodes: int = 12
-    max_nodes: int = 16
+    nodes: int = 12  # nodes of the cluster, 2 or more
+    max_nodes: int = 16  # rows of every array of nodes, `nodes` or more; a reset may ask for that many nodes
     zones: Annotated[int, Option("Zones of nodes and users.")] = 3
     pods: Annotated[int, Option("Pods of an episode.")] = 400
-    load: float = 0.6
+    load: float = 0.6  # CPU requested by running pods over allocatable CPU, on average
     lifetime: Annotated[float, Option("Mean lifetime of a Deployment in seconds (exponential, at least 30 s).")] = 900.0
-    replicas: int = 8
+    replicas: int = 8  # the most pods of a Deployment (uniform from 1); they arrive together
     swing: Annotated[
         float, Option("Amplitude of the daily load as a share (a sine), with another phase in each zone.")
     ] = 0.4

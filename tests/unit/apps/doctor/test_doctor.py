@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.support.errors import raises
+from tests.support.objects import node_from_object
 from tests.support.servers.fake_prometheus import ONE, Answer, Prometheus, answering, collector, vector
 
 from steersman.apps.doctor import (
@@ -30,7 +31,6 @@ from steersman.apps.runtime.listing import version_of
 from steersman.cluster.account import account_of
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import StoredMeta
-from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Listed
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.objects import node_from_object
 from tests.support.servers.score_servers import answering, names_of, steersman_server
 
 from steersman.apps.http_policy import policy as client
@@ -23,7 +24,7 @@ from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import NodeObject
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, FreeResources, free_of, set_free
 from steersman.cluster.state import ClusterState

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.objects import node_from_object
 
 from steersman.apps.local_cluster import cleaning, nodes, record
 from steersman.apps.local_cluster.cleaning import StallTimeout
@@ -35,7 +36,6 @@ from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.cli.main import main
 from steersman.cli.output.display import Progress
 from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, SHARED_GPUS, Node, Taint
-from steersman.cluster.objects.decoding import node_from_object
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Listed, UnreachableError
 from steersman.workloads.formats.openb import embedded

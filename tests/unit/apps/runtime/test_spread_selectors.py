@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.support.errors import raises
+from tests.support.objects import node_from_object
 from tests.support.servers.fake_api_server import failure, listed
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, on_double
 from tests.unit.apps.scheduler.test_binding import Notes
@@ -22,7 +23,7 @@ from steersman.apps.runtime.policy_manager import LiveSpreadSelectors, PolicyMan
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import NodeSelectorTerm, ProfileRules, Requirement
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError

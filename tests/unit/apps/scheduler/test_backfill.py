@@ -17,7 +17,7 @@ from tests.support.nightly import examples
 from tests.unit.apps.scheduler.test_hints import Counts
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.objects.decoding import ESTIMATE_KEY

@@ -10,7 +10,7 @@ from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double, pod
 
 from steersman.apps.scheduler.binder import Binder, BindOutcome, binding, is_bound_so
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.objects.api.metadata import StoredMeta

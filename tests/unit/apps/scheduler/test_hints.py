@@ -10,7 +10,7 @@ import pytest
 from tests.support.errors import check_text
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.objects.decoding import GANG_KEY
 from steersman.kubernetes.client import Client

@@ -13,8 +13,8 @@ from tests.support.waking import Lane, Object
 from tests.unit.apps.scheduler.test_waking import World
 
 from steersman.apps.scheduler import hints
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.apps.scheduler.queue import FAILURES, UNSCHEDULABLE_SECONDS
-from steersman.apps.scheduler.queued_pod import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler
 from steersman.core import event_loop
 from steersman.kubernetes.cache import store

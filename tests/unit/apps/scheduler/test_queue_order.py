@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tests.support.nightly import examples
 from tests.unit.apps.scheduler.test_queue import Clock, popped
 
-from steersman.apps.scheduler.ordering import BACKFILL_DEPTH, PodOrdering
+from steersman.apps.scheduler.ordering import BACKFILL_DEPTH, Group, PodOrdering, QueuedPod
 from steersman.apps.scheduler.queue import FAILURES, TURN, UNSCHEDULABLE_SECONDS, SchedulingQueue
-from steersman.apps.scheduler.queued_pod import Group, QueuedPod
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod

@@ -8,7 +8,7 @@ import pytest
 from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod
 from tests.unit.apps.scheduler.test_binding import Notes
 
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.cache.gpu_mixing import SHARED_THERE
 from steersman.kubernetes.client import Client

@@ -14,7 +14,7 @@ from tests.support.servers.fake_api_server import merged
 from tests.support.waking import Object, Verb, WakingScenario, scenarios
 from tests.unit.apps.scheduler.test_binding import Notes
 
-from steersman.apps.scheduler.queued_pod import QueuedPod
+from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.store import NUMBERS_OF_WAITING

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.invalid_values import STRANGE, places, replaced
 from tests.support.nightly import examples
+from tests.support.objects import node_from_object
 
 from steersman.cluster.model import (
     UNLIMITED,
@@ -31,7 +32,6 @@ from steersman.cluster.model import (
 from steersman.cluster.objects.decoding import (
     PLACEHOLDER_IMAGE,
     is_finished,
-    node_from_object,
     pod_from_object,
 )
 from steersman.cluster.objects.fields import Object, field_use

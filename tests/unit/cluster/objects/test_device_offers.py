@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.errors import raises
+from tests.support.objects import node_from_object
 
 from steersman.cluster.constraints.reasons import reasons_by_node
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.claims import DeviceClass, ResourceClaim, ResourceSlice
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.device_offers import DeviceId, DeviceOffers, device_offers
 from steersman.cluster.objects.device_selectors import (
     EvaluationError,

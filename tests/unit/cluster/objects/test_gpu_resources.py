@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_struct
 from tests.contract.cases import FOLDER, policy_files
 from tests.support.errors import raises
 from tests.support.nightly import examples
+from tests.support.objects import node_from_object
 
 from steersman.apps.scheduler.binder import binding
 from steersman.cluster import model
@@ -32,7 +33,7 @@ from steersman.cluster.model import (
     PodClass,
     Requests,
 )
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.gpus import GPU_INDEX_KEY
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.cluster.pod_query import PodQuery

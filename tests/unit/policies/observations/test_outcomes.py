@@ -13,8 +13,8 @@ from steersman.objectives import summary
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER
+from steersman.policies.heuristics import RandomPolicy
 from steersman.policies.observations.live import LiveObservations
-from steersman.policies.random_policy import RandomPolicy
 from steersman.workloads.profile import typical_pods
 
 

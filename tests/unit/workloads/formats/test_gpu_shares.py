@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from tests.support.errors import raises
+from tests.support.objects import node_from_object
 
 import steersman
-from steersman.cluster.objects.decoding import node_from_object, pod_from_object
+from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.gpu_shares import GpuSharing, hami_register, share_milli
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError

@@ -44,8 +44,7 @@ CRITERIA = {
 }
 """What is known of metrics, by name: titles, and which values are better."""
 NO_NODES = FinalNodes((), (), np.zeros(0), np.zeros(0), np.zeros(0))
-BESIDE = (AS_IT_IS, BOUND)
-"""What stands beside policies in result files, and is none."""
+BESIDE = (AS_IT_IS, BOUND)  # what stands beside policies in result files, and is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from steersman.evaluation.summary import SummaryRow
 
 CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmented_percent": "GPU fragmented, % of all GPUs"}
 """Quantities over arrivals that `results.csv` has."""
-KEPT_FOLDERS = 8
-"""Folders whose files are kept in memory."""
+KEPT_FOLDERS = 8  # folders whose files are kept in memory
 
 
 class FolderEntry(msgspec.Struct, kw_only=True):
@@ -105,15 +104,10 @@ class KindTable(msgspec.Struct, kw_only=True):
 
 
 class ComparisonFigures(msgspec.Struct, kw_only=True):
-    """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload.
+    """What a page shows: by workload the rows of its policies, then sentences and curves of the chosen workload."""
 
-    Attributes:
-        versions: of the chosen folders that can be read, by id; all figures are theirs.
-        problems: why others cannot be read.
-    """
-
-    versions: dict[str, str]
-    problems: list[str]
+    versions: dict[str, str]  # of the chosen folders that can be read, by id; all figures are theirs
+    problems: list[str]  # why others cannot be read
     metric: MetricTitle
     workloads: dict[str, list[PolicyRow]]
     sentences: list[FolderSentence]

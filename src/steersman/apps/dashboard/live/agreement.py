@@ -22,12 +22,9 @@ from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
 
-COMPARED_RULES = ("kube-default", "fgd", "best-fit", "most-even")
-"""Rules that bindings are compared with."""
-DECISIONS = 30
-"""Decisions over which agreement is measured."""
-SHARE, SAVED_SECONDS = 0.02, 0.5
-"""Share of the event loop's time for comparisons; seconds saved up at most."""
+COMPARED_RULES = ("kube-default", "fgd", "best-fit", "most-even")  # rules that bindings are compared with
+DECISIONS = 30  # decisions over which agreement is measured
+SHARE, SAVED_SECONDS = 0.02, 0.5  # share of the event loop's time for comparisons; seconds saved up at most
 
 log = structlog.get_logger("agreement")
 
@@ -37,18 +34,15 @@ class RuleAgreement:
 
     A rule agrees where the taken node has the highest score in the state before the binding, alone or with others. It
     has no opinion on a node that it may not use, or that kube-scheduler's search would not have visited.
-
-    Attributes:
-        recent: by rule, whether it agreed in the last decisions on which it had an opinion.
-        skipped: bindings that were not compared, since time was spent, or the node or something that rules read was
-            not known.
-        profile: typical pods of the cluster, for rules that need them.
     """
 
     def __init__(self) -> None:
+        # By rule, whether it agreed in the last decisions on which it had an opinion
         self.recent: Mapping[str, deque[bool]] = {rule: deque(maxlen=DECISIONS) for rule in COMPARED_RULES}
+        # Bindings that were not compared, since time was spent, or the node or something that rules read was not
+        # known
         self.skipped = 0
-        self.profile: tuple[TypicalPod, ...] = ()
+        self.profile: tuple[TypicalPod, ...] = ()  # typical pods of the cluster, for rules that need them
         self._window = PodWindow()
         self._deciders: dict[str, Decider] = {}
         self._policies = {rule: resolve(rule) for rule in COMPARED_RULES}
@@ -72,7 +66,6 @@ class RuleAgreement:
         self._window.see(pod.pod.pod_class)
 
     def renew(self, cache: ClusterCache) -> None:
-        """Rebuild the deciders for the cache's state."""
         services = LiveSpreadSelectors(cache.selectors)
         self._deciders = {
             rule: Decider(ClusterView(cache.state, profile=self.profile, selectors=services), policy)

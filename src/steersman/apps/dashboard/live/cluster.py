@@ -25,12 +25,9 @@ from steersman.kubernetes.watch import Reflector, TeeHandler
 from steersman.workloads.recorded import live_account
 from steersman.workloads.warnings import gpu_warnings
 
-BINDINGS_KEPT = 2000
-"""Bindings that latency by node is of."""
-MOST_GROUPS = 12
-"""Different reasons of waiting pods that are shown."""
-MOST_BARS = 20
-"""Nodes with bars of latency."""
+BINDINGS_KEPT = 2000  # bindings that latency by node is of
+MOST_GROUPS = 12  # different reasons of waiting pods that are shown
+MOST_BARS = 20  # nodes with bars of latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +42,25 @@ class SeenBinding:
 
 
 class ClusterWatch(Listener):
-    """State of a live cluster for the page.
-
-    Attributes:
-        cache: nodes and pods.
-        waiting: pods without a node.
-        rules: what rules would have decided.
-        reflectors: to be run.
-        layout: incremented when nodes come, go or look different: positions of nodes are others then.
-        change: incremented with every change of a node's pods.
-        bindings: the last ones, the newest last.
-        bound: number of all that were seen.
-        began: whether the first lists of nodes and pods are complete.
-    """
+    """State of a live cluster for the page."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.cache = ClusterCache(client, self, Selectors(client))
-        self.waiting = WaitingFeed(self._pod_bound, clock)
-        self.rules = RuleAgreement()
+        self.cache = ClusterCache(client, self, Selectors(client))  # nodes and pods
+        self.waiting = WaitingFeed(self._pod_bound, clock)  # pods without a node
+        self.rules = RuleAgreement()  # what rules would have decided
         self._readiness = ReadinessFeed(self._readiness_changed)
         self._main = (
             Reflector(client, NODES_PATH, TeeHandler(NodeFeed(self.cache), self._readiness)),
             # The cache first: a binding is compared with rules in the state that has it.
             Reflector(client, PODS_PATH, TeeHandler(PodFeed(self.cache), self.waiting), {"fieldSelector": UNFINISHED}),
         )
-        self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.related_reflectors)
+        self.reflectors: tuple[Reflector, ...] = (*self._main, *self.cache.related_reflectors)  # to be run
+        # `layout`: incremented when nodes come, go or look different: positions of nodes are others then
+        # `change`: incremented with every change of a node's pods
+        # `bound`: number of all that were seen
         self.layout = self.change = self.bound = 0
-        self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)
+        self.bindings: deque[SeenBinding] = deque(maxlen=BINDINGS_KEPT)  # the last ones, the newest last
         self._changed_at: dict[int, int] = {}
         self._laid_out: dict[int, NodeColumns | None] = {}
         self._order: list[int] = []
@@ -83,7 +71,7 @@ class ClusterWatch(Listener):
         self._groups_of, self._groups = -1, list[WaitingGroup]()
         self._reasons_of, self._reasons = -1, Counter[str]()
         self._account_of, self._account = (-1, -1, -1), account_of((), ())
-        self.began = False
+        self.began = False  # whether the first lists of nodes and pods are complete
 
     async def listed(self) -> None:
         """Return when nodes and pods are known."""
@@ -109,11 +97,9 @@ class ClusterWatch(Listener):
     # Changes of the cache ---------------------------------------------------------------------------------------------
 
     def on_pod_added(self, pod: CachedPod) -> None:
-        """See `Listener`."""
         self.rules.see(pod)
 
     def on_node_changed(self, slot: int, *, may_have_grown: bool) -> None:
-        """See `Listener`."""
         self.rules.changed(slot)
         self.change += 1
         self._changed_at[slot] = self.change
@@ -125,11 +111,9 @@ class ClusterWatch(Listener):
             self.layout += 1
 
     def on_pod_bound(self, pod: CachedPod) -> None:
-        """See `Listener`."""
         self._count_change_on_unknown(pod)
 
     def on_pod_deleted(self, pod: CachedPod) -> None:
-        """See `Listener`."""
         self._count_change_on_unknown(pod)
 
     def _count_change_on_unknown(self, pod: CachedPod) -> None:
@@ -138,7 +122,6 @@ class ClusterWatch(Listener):
             self.change += 1
 
     def on_rebuilt(self) -> None:
-        """See `Listener`."""
         self.rules.renew(self.cache)
         nodes = enumerate(self.cache.state.nodes)
         self._laid_out = {slot: node_columns([node]) for slot, node in nodes if node is not None}
@@ -204,7 +187,6 @@ class ClusterWatch(Listener):
         return self._with_unknown(self._use(slots))
 
     def use_of(self, slot: int) -> UseColumns:
-        """Return what is on a node."""
         self._lay_out()
         return self._use([slot])
 

@@ -12,26 +12,17 @@ class LiveDocument(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class UseColumns(LiveDocument):
-    """What is on some nodes, [K] each.
+    """What is on some nodes, [K] each."""
 
-    Attributes:
-        at: position of the node.
-        cpu, memory: requested milli-CPU and MiB.
-        pods: number of its pods.
-        gpu: requested milli of each GPU device.
-        counted: GPUs in use of those that are counted, see `NodeColumns`.
-        sharing: pods on each GPU.
-        state: what keeps pods off it, "" for nothing.
-    """
-
-    at: list[int] = []
+    at: list[int] = []  # position of the node
+    # `cpu`, `memory`: requested milli-CPU and MiB.
     cpu: list[int] = []
     memory: list[int] = []
-    pods: list[int] = []
-    gpu: list[list[int]] = []
-    counted: list[float] = []
-    sharing: list[list[int]] = []
-    state: list[str] = []
+    pods: list[int] = []  # number of its pods
+    gpu: list[list[int]] = []  # requested milli of each GPU device
+    counted: list[float] = []  # GPUs in use of those that are counted, see `NodeColumns`
+    sharing: list[list[int]] = []  # pods on each GPU
+    state: list[str] = []  # what keeps pods off it, "" for nothing
 
 
 class Snapshot(LiveDocument):
@@ -63,52 +54,33 @@ class RuleRate(LiveDocument):
 
 
 class Summary(LiveDocument):
-    """Counts of the whole cluster.
+    """Counts of the whole cluster."""
 
-    Attributes:
-        age: seconds since the API server was last heard, 0 while nodes and pods are watched; None: never.
-        nodes, not_ready, pods, waiting, bound: numbers.
-        groups: waiting pods by scheduler and reason, the most first.
-        rate: bindings per second.
-        gpu, cpu: requested percent of the nodes that are counted; None where there is none.
-        rules: what rules would have decided.
-        skipped: bindings that were not compared with rules.
-        odd: nodes that are not understood.
-    """
-
-    age: int | None
+    age: int | None  # seconds since the API server was last heard, 0 while nodes and pods are watched; None: never
     nodes: int
     not_ready: int
     pods: int
     waiting: int
-    groups: list[WaitingGroup]
+    groups: list[WaitingGroup]  # waiting pods by scheduler and reason, the most first
     bound: int
-    rate: float
+    rate: float  # bindings per second
+    # `gpu`, `cpu`: requested percent of the nodes that are counted; None where there is none
     gpu: float | None
     cpu: float | None
-    rules: list[RuleRate]
-    skipped: int
-    odd: int
+    rules: list[RuleRate]  # what rules would have decided
+    skipped: int  # bindings that were not compared with rules
+    odd: int  # nodes that are not understood
 
 
 class MetricRow(LiveDocument):
-    """A number of a scheduler's or service's metrics.
+    """A number of a scheduler's or service's metrics."""
 
-    Attributes:
-        source: `scheduler` or `service`.
-        title: what it is.
-        value: the number; None where it is a word.
-        word: a state, such as that of a breaker.
-        unit: of the number.
-        series: name of its series in the history, "" without one.
-    """
-
-    source: str
-    title: str
-    value: float | None = None
-    word: str = ""
-    unit: str = ""
-    series: str = ""
+    source: str  # `scheduler` or `service`
+    title: str  # what it is
+    value: float | None = None  # the number; None where it is a word
+    word: str = ""  # a state, such as that of a breaker
+    unit: str = ""  # of the number
+    series: str = ""  # name of its series in the history, "" without one
 
 
 class SourceStatus(LiveDocument):
@@ -154,60 +126,39 @@ class HistoryDocument(LiveDocument):
 
 
 class PodRow(LiveDocument):
-    """A pod.
+    """A pod."""
 
-    Attributes:
-        name: namespace and name.
-        scheduler: its scheduler.
-        node: "" while it waits.
-        cpu, memory, gpus, milli: requests: milli-CPU, MiB, GPUs, milli of each.
-        devices: its GPUs on the node.
-        since: Unix time since when it waits; None for a bound one.
-        waited: seconds that a bound one has waited; None if that was not seen.
-        reason: of its scheduler's last attempt.
-        rules: whether rules agree with its binding.
-    """
-
-    name: str
+    name: str  # namespace and name
     scheduler: str
-    node: str
+    node: str  # "" while it waits
+    # `cpu`, `memory`, `gpus`, `milli`: requests: milli-CPU, MiB, GPUs, milli of each.
     cpu: int
     memory: int
     gpus: int
     milli: int
-    devices: tuple[int, ...]
-    since: float | None = None
-    waited: float | None = None
-    reason: str = ""
-    rules: dict[str, bool] = {}
+    devices: tuple[int, ...]  # its GPUs on the node
+    since: float | None = None  # Unix time since when it waits; None for a bound one
+    waited: float | None = None  # seconds that a bound one has waited; None if that was not seen
+    reason: str = ""  # of its scheduler's last attempt
+    rules: dict[str, bool] = {}  # whether rules agree with its binding
 
 
 class NodeCard(LiveDocument):
-    """A node with its pods; of one that was never understood only name, state, problem and pods.
-
-    Attributes:
-        name: its name.
-        state: what keeps pods off it, "" for nothing.
-        problem: why it is not understood, "" if it is.
-        pods: its pods.
-        left_out: number of pods that are not listed.
-        model: of its GPUs, "" without one.
-        gpus, used_gpu: number of all its GPUs; milli of them in use.
-        cpu, memory: allocatable milli-CPU and MiB.
-        used_cpu, used_memory: requested by all of its pods.
-        labels: its labels.
-    """
+    """A node with its pods; of one that was never understood only name, state, problem and pods."""
 
     name: str
-    state: str
-    problem: str
-    pods: list[PodRow]
-    left_out: int
-    model: str = ""
+    state: str  # what keeps pods off it, "" for nothing
+    problem: str  # why it is not understood, "" if it is
+    pods: list[PodRow]  # its pods
+    left_out: int  # number of pods that are not listed
+    model: str = ""  # of its GPUs, "" without one
+    # `gpus`, `used_gpu`: number of all its GPUs; milli of them in use.
     gpus: float = 0
     used_gpu: int = 0
+    # `cpu`, `memory`: allocatable milli-CPU and MiB.
     cpu: int = 0
     memory: int = 0
+    # `used_cpu`, `used_memory`: requested by all of its pods.
     used_cpu: int = 0
     used_memory: int = 0
     labels: dict[str, str] = {}

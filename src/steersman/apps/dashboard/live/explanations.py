@@ -22,8 +22,7 @@ from steersman.simulation.prediction.prediction import QueuePrediction, predict_
 from steersman.simulation.run import Simulator, decider_on
 from steersman.workloads.workload import RunningPods, Workload
 
-EXPLAINED = (*COMPARED_RULES, PACKAGED_POLICY)
-"""Policies that explain."""
+EXPLAINED = (*COMPARED_RULES, PACKAGED_POLICY)  # policies that explain
 ORDERS = (
     *("age", "wfp3:easy", "shortest", "smallest", "fcfs", "easy"),
     *("wfp3", "area", "largest", "unicef", "f1", "fair"),
@@ -88,7 +87,6 @@ class LiveQueue:
         self._decides: dict[tuple[str, str], Policy] = {}
 
     async def predict(self, policy: str, order: str) -> QueuePrediction:
-        """Return when all waiting pods start."""
         if policy not in EXPLAINED:
             raise UsageError(f"policy: {policy!r} predicts nothing here; {', '.join(EXPLAINED)} do")
         if order not in ORDERS:

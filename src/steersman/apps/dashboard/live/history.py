@@ -10,22 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-FINE = 5.0, 720
-"""Seconds between two samples and number of samples: an hour."""
-COARSE = 60.0, 1440
-"""A day."""
-MOST_SERIES = 128
-"""Series of numbers; further ones are left out."""
-MOST_NODES = 8192
-"""Nodes whose pods are counted; beyond it those gone for longest are forgotten, then new ones left out."""
-MOST_LINES = 20
-"""Lines of a graph; beyond it the smaller groups of nodes are one."""
-MOST_REASONS = 32
-"""Reasons of waiting pods that are kept; beyond it that of longest ago is one of the others."""
-MOST_REASON_LINES = 7
-"""Lines of a graph of reasons."""
-MOST_POINTS = 360
-"""Points of a line; more are thinned out."""
+FINE = 5.0, 720  # seconds between two samples and number of samples: an hour
+COARSE = 60.0, 1440  # a day
+MOST_SERIES = 128  # series of numbers; further ones are left out
+MOST_NODES = 8192  # nodes whose pods are counted; beyond it the longest gone are forgotten, then new ones left out
+MOST_LINES = 20  # lines of a graph; beyond it the smaller groups of nodes are one
+MOST_REASONS = 32  # reasons of waiting pods that are kept; beyond it that of longest ago is one of the others
+MOST_REASON_LINES = 7  # lines of a graph of reasons
+MOST_POINTS = 360  # points of a line; more are thinned out
 UNKNOWN = np.iinfo(np.uint16).max
 OTHERS = "all others"
 OTHER_REASONS = "other reasons"
@@ -71,7 +63,6 @@ class _Ring:
             column[row] = waiting.get(name, 0)
 
     def merge(self, reason: str, into: str) -> None:
-        """Add a reason's pods to another's."""
         column = self.reasons.pop(reason, None)
         if column is not None:
             self.reasons[into] = self.reasons[into] + column if into in self.reasons else column
@@ -108,7 +99,6 @@ class ClusterHistory:
         self._samples = 0  # of `_waited`
 
     def is_due(self, now: float) -> bool:
-        """Return whether a sample is due."""
         return now - self._fine.newest >= self._fine.step
 
     @property
@@ -152,7 +142,6 @@ class ClusterHistory:
             self._samples = 0
 
     def numbers(self, since: float, until: float) -> Lines:
-        """Return all series between two times."""
         fine, coarse, times = self._rows(since, until)
         empty = np.zeros(0, dtype=np.float32)
         values = {}

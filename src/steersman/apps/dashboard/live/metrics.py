@@ -21,33 +21,24 @@ from steersman.core.redaction import redact, redact_url
 
 SECONDS = 5.0
 TIMEOUT_SECONDS = 4.0
-LARGEST_BODY = 4 << 20
-"""Bytes of an answer that is read."""
-LONGEST_LINE = 1000
-"""Characters of a sample that is shown."""
-MOST_ROWS = 40
-"""Rows of a source; labels are its own, and there may be many."""
+LARGEST_BODY = 4 << 20  # bytes of an answer that is read
+LONGEST_LINE = 1000  # characters of a sample that is shown
+MOST_ROWS = 40  # rows of a source; labels are its own, and there may be many
 
 Kind = Literal["gauge", "age", "timestamp", "rate", "share", "duration", "state", "name"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMetric:
-    """A metric and how it is shown.
+    """A metric and how it is shown."""
 
-    Attributes:
-        name: of the samples; of a histogram without its suffixes.
-        kind: `gauge`; `age` in seconds; `timestamp`, whose age is shown; `rate` per second of a counter, by `label`;
-            `share` of a counter whose `label` is `true`; `duration`, median and 99th percentile of a histogram's
-            observations since the last question; `state`, the `label` whose value is 1; `name`, the labels' values.
-        title: what it is.
-        label: label by which values are told apart, "" for none.
-    """
-
-    name: str
+    name: str  # of the samples; of a histogram without its suffixes
+    # `gauge`; `age` in seconds; `timestamp`, whose age is shown; `rate` per second of a counter, by `label`; `share`
+    # of a counter whose `label` is `true`; `duration`, median and 99th percentile of a histogram's observations since
+    # the last question; `state`, the `label` whose value is 1; `name`, the labels' values
     kind: Kind
-    title: str
-    label: str = ""
+    title: str  # what it is
+    label: str = ""  # label by which values are told apart, "" for none
 
 
 SHOWN = (
@@ -81,8 +72,7 @@ SHOWN = (
 )
 
 Labels = tuple[tuple[str, str], ...]
-Samples = dict[str, dict[Labels, float]]
-"""Value by name of the sample, then by its labels."""
+Samples = dict[str, dict[Labels, float]]  # value by name of the sample, then by its labels
 
 
 def read_samples(text: str) -> Samples:
@@ -221,7 +211,6 @@ class MetricsSource:
         self._asked = 0.0
 
     async def run(self) -> None:
-        """Ask until cancelled."""
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout, headers={"Accept": "text/plain"}) as session:
             while True:
@@ -229,7 +218,6 @@ class MetricsSource:
                 await asyncio.sleep(SECONDS)
 
     async def ask(self, session: aiohttp.ClientSession) -> None:
-        """Ask once."""
         problem = ""
         try:
             async with session.get(self._url, allow_redirects=False) as answer:

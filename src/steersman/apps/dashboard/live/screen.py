@@ -37,16 +37,13 @@ from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import FEATURES, Configuration
 
 HEARTBEAT_SECONDS = 10.0
-SLOW_SECONDS = 30.0
-"""Time after which a browser that does not read is disconnected; it may come back, and gets a snapshot."""
+SLOW_SECONDS = 30.0  # time after which a browser that does not read is disconnected; it comes back to a snapshot
 MOST_CLIENTS = 32
-TICK_SECONDS = 0.5
-"""Time between two messages to browsers."""
+TICK_SECONDS = 0.5  # time between two messages to browsers
 PROFILE_SECONDS = 30.0
 PODS_LISTED = 500
 MATCHES = 20
-SINGLE_LINES = 20
-"""Nodes up to which each has a line of its own."""
+SINGLE_LINES = 20  # nodes up to which each has a line of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,6 @@ class LiveScreen:
         )
 
     async def run(self) -> None:
-        """Watch the cluster until cancelled."""
         async with self._client:
             try:
                 await self._client.request("GET", "/version")  # later failures are retried, this one is not

@@ -15,10 +15,8 @@ from steersman.cluster.objects.api.pods import PodCondition
 from steersman.cluster.objects.fields import unix_seconds
 from steersman.kubernetes.watch import EventType
 
-LONGEST_MESSAGE = 500
-"""Characters of a scheduler's reason that are kept."""
-RESOLUTION_SECONDS = 1.0
-"""Of times in objects."""
+LONGEST_MESSAGE = 500  # characters of a scheduler's reason that are kept
+RESOLUTION_SECONDS = 1.0  # of times in objects
 
 
 NOT_TRIED = "not tried yet"
@@ -28,16 +26,11 @@ COUNTED = re.compile(r"\d+ (.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A pod without a node.
+    """A pod without a node."""
 
-    Attributes:
-        scheduler: its scheduler.
-        since: Unix time at which it was seen first; of those of the first list, their creation.
-        reason, message: of its scheduler's last attempt, "" before the first.
-    """
-
-    scheduler: str
-    since: float
+    scheduler: str  # its scheduler
+    since: float  # Unix time at which it was seen first; of those of the first list, their creation
+    # `reason`, `message`: of its scheduler's last attempt, "" before the first.
     reason: str = ""
     message: str = ""
 
@@ -57,29 +50,20 @@ def reason_without_counts(pod: WaitingPod) -> str:
 
 @dataclass(slots=True)
 class WaitingFeed:
-    """Handler of pod events that keeps those without a node.
+    """Handler of pod events that keeps those without a node."""
 
-    Attributes:
-        bound: called with the key of a pod that got a node, and the seconds that it waited.
-        clock: Unix time.
-        pods: by namespace and name.
-        version: incremented with every change.
-    """
-
-    bound: Callable[[str, float], None]
-    clock: Callable[[], float] = time.time
-    pods: dict[str, WaitingPod] = field(default_factory=dict)
-    version: int = 0
+    bound: Callable[[str, float], None]  # called with the key of a pod that got a node, and the seconds that it waited
+    clock: Callable[[], float] = time.time  # Unix time
+    pods: dict[str, WaitingPod] = field(default_factory=dict)  # by namespace and name
+    version: int = 0  # incremented with every change
     _listed: bool = False
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         self._listed = True
         for key in self.pods.keys() - keys:
             self._drop(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         pod = pod_from_json(obj)
         key, created, last = pod.key, pod.metadata.creation_timestamp or "", pod.scheduled_condition
         known = self.pods.get(key)
@@ -108,11 +92,9 @@ class ReadinessFeed:
         self.not_ready: set[str] = set()
 
     def keep(self, keys: Set[str]) -> None:
-        """See `watch.Handler`."""
         self.not_ready &= keys
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:
-        """See `watch.Handler`."""
         node = node_from_json(obj)
         name = node.metadata.name
         is_broken = kind != "DELETED" and not node.is_ready

@@ -18,13 +18,10 @@ from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.warnings import gpu_warnings
 from steersman.workloads.workload import Workload
 
-OUTCOMES = ("bound", "failed", "waiting", "finished")
-"""Outcomes of events; the document holds their positions."""
-NOWHERE = -1
-"""Node of an event without one."""
+OUTCOMES = ("bound", "failed", "waiting", "finished")  # outcomes of events; the document holds their positions
+NOWHERE = -1  # node of an event without one
 
-RecordedProtocol = Protocol | Literal["recorded"]
-"""How pods of a replay arrived; those of a recording did on a live cluster."""
+RecordedProtocol = Protocol | Literal["recorded"]  # how pods arrived; those of a recording, on a live cluster
 
 T = TypeVar("T")
 
@@ -55,58 +52,36 @@ class PodColumns(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class RunColumns(msgspec.Struct, kw_only=True, rename="camel"):
-    """A policy's run, E events.
+    """A policy's run, E events."""
 
-    Attributes:
-        policy: its name.
-        time: [E] seconds, or the number of the arrival.
-        pod: [E] index of the pod.
-        node: [E] index of the node, `NOWHERE` where there is none.
-        devices: [E] indices of GPUs joined by "-".
-        outcome: [E] position in `OUTCOMES`.
-        reason: [E] position in `reasons`.
-        reasons: different reasons why a pod was not bound; the first is "".
-        gpu, cpu: [E] allocated share of the cluster in percent; None where it has none.
-        fragmentation: [E] fragmented GPU in percent of all GPUs.
-    """
-
-    policy: str
-    time: list[float]
-    pod: list[int]
-    node: list[int]
-    devices: list[str]
-    outcome: list[int]
-    reason: list[int]
-    reasons: list[str]
+    policy: str  # its name
+    time: list[float]  # [E] seconds, or the number of the arrival
+    pod: list[int]  # [E] index of the pod
+    node: list[int]  # [E] index of the node, `NOWHERE` where there is none
+    devices: list[str]  # [E] indices of GPUs joined by "-"
+    outcome: list[int]  # [E] position in `OUTCOMES`
+    reason: list[int]  # [E] position in `reasons`
+    reasons: list[str]  # different reasons why a pod was not bound; the first is ""
+    # `gpu`, `cpu`: [E] allocated share of the cluster in percent; None where it has none.
     gpu: list[float | None]
     cpu: list[float | None]
-    fragmentation: list[float | None]
+    fragmentation: list[float | None]  # [E] fragmented GPU in percent of all GPUs
 
 
 class Replay(msgspec.Struct, kw_only=True, rename="camel"):
-    """One or two runs on the same arrivals.
+    """One or two runs on the same arrivals."""
 
-    Attributes:
-        workload: its name.
-        protocol: `inflation`, `arrivals` or `timed`; `recorded` of a recording.
-        seed: seed of the arrivals.
-        nodes, pods, profile: what runs are about.
-        runs: by policy, in the order in which they were asked for.
-        warnings: of the workload, one line each.
-        sources: their positions in the list of all runs.
-        versions: texts that change when a run does.
-    """
-
-    workload: str
-    protocol: str
-    seed: int
+    workload: str  # its name
+    protocol: str  # `inflation`, `arrivals` or `timed`; `recorded` of a recording
+    seed: int  # seed of the arrivals
+    # `nodes`, `pods`, `profile`: what runs are about.
     nodes: NodeColumns
     pods: PodColumns
     profile: list[TypicalPodRow]
-    runs: list[RunColumns]
-    warnings: list[str] = []
-    sources: list[int] = []
-    versions: list[str] = []
+    runs: list[RunColumns]  # by policy, in the order in which they were asked for
+    warnings: list[str] = []  # of the workload, one line each
+    sources: list[int] = []  # their positions in the list of all runs
+    versions: list[str] = []  # texts that change when a run does
 
 
 def replay_of(

@@ -23,10 +23,8 @@ from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
 BOUND, FINISHED = OUTCOMES.index("bound"), OUTCOMES.index("finished")
-KEPT = 1000
-"""Explanations of a run that are kept."""
-KEPT_RUNS = 4
-"""Loaded runs that are kept."""
+KEPT = 1000  # explanations of a run that are kept
+KEPT_RUNS = 4  # loaded runs that are kept
 MOST_SHOWN = 2
 CHANGED = "has changed since this page was loaded; reload the page"
 

@@ -27,8 +27,7 @@ from steersman.workloads.profile import TypicalPod
 from steersman.workloads.workload import Workload
 
 DEVICES = re.compile(r"[0-9]{1,2}(-[0-9]{1,2})*")
-NOW = "now"
-"""Where runs are that were not read from a folder."""
+NOW = "now"  # where runs are that were not read from a folder
 POLICY = "as recorded"
 
 
@@ -88,11 +87,9 @@ class SimulatedRun:
         return RunEntry(self.name, result.policy, result.workload, result.protocol, result.seed, self._arrivals)
 
     def load(self) -> LoadedRun:
-        """Return the run."""
         return LoadedRun(self._workload, self._result)
 
     def open_policy(self) -> Policy:
-        """Return the policy."""
         return self._policy
 
 
@@ -112,7 +109,6 @@ class FolderRun:
         return RunEntry(self.name, content.policy, content.workload, content.protocol, content.seed, content.arrivals())
 
     def load(self) -> LoadedRun:
-        """Return the run."""
         content = self._read()
         with self._run.wrapped_read_errors():
             workload = content.load_workload()

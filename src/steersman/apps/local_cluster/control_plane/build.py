@@ -24,14 +24,12 @@ from pathlib import Path
 from steersman.apps.local_cluster.record import locked
 from steersman.core.errors import SteersmanError, UsageError
 
-KEPT_BUILDS = 2
-"""Builds that are kept of a module, and of each minor of Kubernetes; one of a control plane has 260 MB."""
+KEPT_BUILDS = 2  # builds that are kept of a module, and of each minor of Kubernetes; one of a control plane has 260 MB
 NEWEST = "go.mod"
 SAID_LINES = 3
 DOWNLOADING = "go: downloading "
 SAID_EVERY_SECONDS = 10.0
-Report = Callable[[int, int], None]
-"""Called with the number of compiled packages and of all."""
+Report = Callable[[int, int], None]  # called with the number of compiled packages and of all
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-scheduler-explain", "kubectl")
 """Links to the one binary that contains all of them."""
 WITHOUT_GO = (
@@ -42,29 +40,17 @@ WITHOUT_GO = (
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module and its programs.
+    """A Go module and its programs."""
 
-    Attributes:
-        folder: folder of its sources.
-        what: what it builds, for messages ("the control plane").
-        takes: how long that takes, for messages ("about 6 minutes on 2 cores").
-        without_go: message where Go is missing.
-        flags: linker flags.
-        finish: arranges the programs, built into its first argument, in its second.
-        tests: whether test files belong to the digest.
-        mod_file: name of the file with its requirements, as of `mod_file`.
-        tags: build tags, as of `build_tags`.
-    """
-
-    folder: Path
-    what: str
-    takes: str
-    without_go: str
-    flags: str
-    finish: Callable[[Path], Path]
-    tests: bool = True
-    mod_file: str = NEWEST
-    tags: str = ""
+    folder: Path  # folder of its sources
+    what: str  # what it builds, for messages ("the control plane")
+    takes: str  # how long that takes, for messages ("about 6 minutes on 2 cores")
+    without_go: str  # message where Go is missing
+    flags: str  # linker flags
+    finish: Callable[[Path], Path]  # arranges the programs, built into its first argument, in its second
+    tests: bool = True  # whether test files belong to the digest
+    mod_file: str = NEWEST  # name of the file with its requirements, as of `mod_file`
+    tags: str = ""  # build tags, as of `build_tags`
 
     def digest(self) -> str:
         """Return a digest of everything that goes into the programs."""

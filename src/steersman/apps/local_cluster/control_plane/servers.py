@@ -21,11 +21,9 @@ from pathlib import Path
 from steersman.core.errors import SteersmanError
 
 FILE = "stages.yaml"
-KWOK = "kwok"
-"""KWOK's work folder in the folder of a cluster."""
+KWOK = "kwok"  # KWOK's work folder in the folder of a cluster
 KWOKCTL = "kwokctl.pid"
-TELEMETRY = "telemetry"
-"""Folder of the processes of telemetry in the folder of a cluster."""
+TELEMETRY = "telemetry"  # folder of the processes of telemetry in the folder of a cluster
 SERVERS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 STOP_SECONDS = 10.0
 START_SECONDS = 90
@@ -52,7 +50,6 @@ def stages() -> str:
 
 
 def start(programs: Path, folder: Path, name: str, kubeconfig: Path, port: int | None) -> None:
-    """Start the servers of a cluster."""
     work = folder / KWOK
     work.mkdir(parents=True, exist_ok=True)
     configuration = work / "kwok.yaml"  # JSON is YAML
@@ -237,11 +234,6 @@ def start_containers(engine: str, version: str, folder: Path, name: str, kubecon
     if port is not None:
         command += ["--kube-apiserver-port", str(port)]
     run_kwokctl(command, folder)
-
-
-def remove_containers(folder: Path, name: str) -> None:
-    """Remove the containers of a cluster. Raises SteersmanError: it failed."""
-    run_kwokctl(["kwokctl", "--name", name, "delete", "cluster"], folder)
 
 
 def _answers(engine: str) -> bool:

@@ -41,8 +41,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.workloads.generators.latency_settings import LatencySettings
 
-USERS = "users"
-"""Name of the only users, in the label `user` of latencies."""
+USERS = "users"  # name of the only users, in the label `user` of latencies
 PREFIX = "steersman_simulated_"
 TRUTH_GAUGES = {
     "empty_nodes": "Nodes without pods.",
@@ -62,8 +61,7 @@ TRUTH_COUNTERS = {
 }
 """Metrics of the true state, by field of `Truth`."""
 PODS_PATH = "/api/v1/pods"
-HASH_LABEL = "pod-template-hash"
-"""Label of a Deployment's pods; the name of their ReplicaSet ends in its value."""
+HASH_LABEL = "pod-template-hash"  # label of a Deployment's pods; the name of their ReplicaSet ends in its value
 
 log = structlog.get_logger("exporter")
 
@@ -129,20 +127,14 @@ class ClusterCollector(Collector):
 
 
 class ExporterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of the process.
+    """Options of the process."""
 
-    Attributes:
-        kubeconfig, context: the cluster.
-        port: to listen on, at 127.0.0.1.
-        seed: of the model.
-        settings: of the model, by name; others are the defaults of `steersman/Latency-v0`.
-    """
-
+    # `kubeconfig`, `context`: the cluster.
     kubeconfig: str
     context: str
-    port: int
-    seed: int = 0
-    settings: dict[str, Any] = {}
+    port: int  # to listen on, at 127.0.0.1
+    seed: int = 0  # of the model
+    settings: dict[str, Any] = {}  # of the model, by name; others are the defaults of `steersman/Latency-v0`
 
 
 class SimulatedExporters:
@@ -278,7 +270,6 @@ def warm_up() -> None:
 
 
 async def export(options: ExporterConfig) -> None:
-    """Serve the metrics until cancelled."""
     # Before it listens: a compilation at the first scrape would exceed its timeout.
     warm_up()
     model = LiveModel(LatencySettings()._replace(**options.settings), options.seed)

@@ -34,14 +34,11 @@ from steersman.workloads.generators.latency_settings import (
 PROGRAM = "prometheus"
 EXPORTER = "steersman.apps.local_cluster.telemetry.exporter"
 FOLDER = servers.TELEMETRY
-FILE = "telemetry.yaml"
-"""In the folder of the cluster: what `--telemetry` takes."""
+FILE = "telemetry.yaml"  # in the folder of the cluster: what `--telemetry` takes
 PROCESSES = ("prometheus", "exporters")
-START_SECONDS = 120.0
-"""The exporters compile their model once for this machine."""
+START_SECONDS = 120.0  # the exporters compile their model once for this machine
 POLL_SECONDS = 0.1
-STALE_SCRAPES, RATE_SCRAPES = 8, 20
-"""As by default: 2 and 5 minutes with a scrape every 15 seconds."""
+STALE_SCRAPES, RATE_SCRAPES = 8, 20  # as by default: 2 and 5 minutes with a scrape every 15 seconds
 LONGEST_REFRESH = 5.0
 NETWORK = "network_received_bytes_per_second"
 SCRAPE_INTERVALS = (1.0, 300.0)
@@ -56,7 +53,6 @@ class TelemetryOptions:
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the interval. Raises UsageError."""
         low, high = SCRAPE_INTERVALS
         if not low <= self.scrape_interval <= high:
             raise UsageError(f"--scrape-interval {self.scrape_interval:g}: expected {low:g} to {high:g} seconds")

@@ -86,23 +86,14 @@ def explain_pod(policy: Policy, workload: Workload, number: int, telemetry: Tele
 
 
 def explain_placed(
-    policy: Policy,
+    policy: Policy,  # the policy; of a portfolio the member that does best on this cluster, empty, with such pods
     workload: Workload,
     pod: Pod,
-    others: Sequence[Pod],
-    typical: Sequence[Pod] | None = None,
-    telemetry: Telemetry | None = None,
+    others: Sequence[Pod],  # pods that run on the node that they name, or wait
+    typical: Sequence[Pod] | None = None,  # pods that give the workload profile; None: the workload's demand
+    telemetry: Telemetry | None = None,  # the nodes' metrics; None without telemetry
 ) -> Explanation:
-    """Explain a policy's choice for a pod beside other pods.
-
-    Args:
-        policy: the policy; of a portfolio the member that does best on this cluster, empty, with such pods.
-        workload: the cluster.
-        pod: the pod.
-        others: pods that run on the node that they name, or wait.
-        typical: pods that give the workload profile; None: the workload's demand.
-        telemetry: the nodes' metrics; None without telemetry.
-    """
+    """Explain a policy's choice for a pod beside other pods."""
     member = choice = ""
     if policy.members:
         chosen = Simulator(workload).member(policy)
@@ -144,7 +135,6 @@ def why_not_scheduled(pod: Pod) -> str:
 
 
 def explanation(policy: str, node_scorer: NodeScorer, query: PodQuery) -> Explanation:
-    """Explain a policy's choice for a pod."""
     ranking, state = node_scorer.ask(query), node_scorer.decider.state
     explanation = Explanation(
         policy=policy,

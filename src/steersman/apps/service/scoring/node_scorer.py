@@ -30,41 +30,27 @@ from steersman.cluster.state import ClusterState, RunningPod
 from steersman.core.errors import SteersmanError
 from steersman.policies.decision.decider import Decider
 
-HIGHEST = 10
-"""The best score that a scheduler extender may give."""
-NEUTRAL = 50
-"""The score of every node where the policy does not score."""
+HIGHEST = 10  # the best score that a scheduler extender may give
+NEUTRAL = 50  # the score of every node where the policy does not score
 Floats = npt.NDArray[np.float64]
-SETS_KEPT = 64
-"""Lists of nodes that can be named by their version."""
-LARGEST_SET = 4 << 20
-"""Characters of a list, with `NAME_OVERHEAD` for each name; longer ones are not stored."""
-SETS_CHARACTERS = 32 << 20
-"""Characters of all stored lists, with `NAME_OVERHEAD` for each name."""
+SETS_KEPT = 64  # lists of nodes that can be named by their version
+LARGEST_SET = 4 << 20  # characters of a list, with `NAME_OVERHEAD` for each name; longer ones are not stored
+SETS_CHARACTERS = 32 << 20  # characters of all stored lists, with `NAME_OVERHEAD` for each name
 NAME_OVERHEAD = 64
 PODS_KEPT, LARGEST_POD, PODS_BYTES = 1024, 16 << 10, 4 << 20
 """Pods that are cached, so that their replicas need not be decoded; bytes of one, and of all."""
-LARGEST_OBJECT = 2 << 20
-"""Bytes of a Pod or Node; the API server stores none of more than 1.5 MiB."""
-PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
-"""Names that need no further validation."""
+LARGEST_OBJECT = 2 << 20  # bytes of a Pod or Node; the API server stores none of more than 1.5 MiB
+PLAIN_NAME = re.compile("[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")  # names that need no further validation
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A policy's scores of the requested nodes.
+    """A policy's scores of the requested nodes."""
 
-    Attributes:
-        names: [K] names of the nodes.
-        raw: [K] scores, -inf where the pod does not fit.
-        chosen: position of the chosen node; `NOWHERE`: the pod fits on none of them.
-        devices: returns the GPU devices there, as a bit mask.
-    """
-
-    names: Sequence[str]
-    raw: Floats
-    chosen: int
-    devices: Callable[[], int] = int
+    names: Sequence[str]  # [K] names of the nodes
+    raw: Floats  # [K] scores, -inf where the pod does not fit
+    chosen: int  # position of the chosen node; `NOWHERE`: the pod fits on none of them
+    devices: Callable[[], int] = int  # returns the GPU devices there, as a bit mask
 
     def scores(self, best: int = BEST) -> npt.NDArray[np.int64]:
         """Return integer scores, [K] from 0 to `best` (at most 100), 0 where the pod does not fit.
@@ -121,7 +107,6 @@ class NodeSet:
         """Return the slots of the nodes, [K], -1 for unknown ones.
 
         Args:
-            state: the cluster.
             as_of: another object whenever a name may stand for another slot.
         """
         if self._as_of is not as_of:
@@ -144,7 +129,6 @@ class NodeSubset(NodeSet):
         super().__init__([whole.names[i] for i in self._picked.tolist()])
 
     def slots(self, state: ClusterState, as_of: object) -> npt.NDArray[np.int64]:
-        """See `NodeSet`."""
         return self.whole.slots(state, as_of)[self._picked]
 
 
@@ -341,7 +325,6 @@ class NodeScorer:
         """Rank nodes for a pod. The choice is the live scheduler's if that node is requested.
 
         Args:
-            query: the pod.
             nodes: requested nodes; None: all. Unknown nodes fit nothing.
         """
         decider = self.decider

@@ -37,30 +37,23 @@ R = TypeVar("R")
 UNKNOWN_SHARE = 0.05
 """Share of the event loop's time for classes and label sets that no pod of the cluster has; scoring every node for one
 takes some milliseconds on thousands of nodes."""
-SELECTING_SHARE = 0.002
-"""Share for those that also select other pods: counting them reads every pod of the cluster without a pause."""
+SELECTING_SHARE = 0.002  # share for those that also select other pods: they are counted without a pause
 SAVED_SECONDS = 0.25
-MOST_REQUIREMENTS = 256
-"""Maximum requirements of a class that no pod of the cluster has; each is checked on every node."""
+MOST_REQUIREMENTS = 256  # maximum requirements of a class that no pod of the cluster has; each is checked on every node
 
 
 class TimeBudget:
     """CPU seconds of the event loop's thread that may be spent on something: a share of all time, saved up to a limit.
 
     A request that starts while time is left may take more; the following ones are refused until the debt is paid.
-
-    Args:
-        share: share of elapsed time, 0 to 1.
-        most: seconds that are saved up at most, and at the start.
-        clock: elapsed seconds.
-        cpu: CPU seconds of the thread; a machine that is busy with something else costs nothing.
     """
 
     def __init__(
         self,
-        share: float,
-        most: float,
-        clock: Callable[[], float] = time.perf_counter,
+        share: float,  # share of elapsed time, 0 to 1
+        most: float,  # seconds that are saved up at most, and at the start
+        clock: Callable[[], float] = time.perf_counter,  # elapsed seconds
+        # CPU seconds of the thread; a machine that is busy with something else costs nothing
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
         self._share, self._most, self._clock, self._cpu = share, most, clock, cpu
@@ -68,7 +61,6 @@ class TimeBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Return whether no time is left."""
         now = self._clock()
         self._left = min(self._most, self._left + self._share * (now - self._as_of))
         self._as_of = now
@@ -76,7 +68,6 @@ class TimeBudget:
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """Charge the CPU time of the block."""
         began = self._cpu()
         try:
             yield

@@ -35,8 +35,7 @@ app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_na
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
 
-STATUS_SECONDS = 3.0
-"""Timeout of all requests of `status`; a cluster that takes longer is reported as not responding."""
+STATUS_SECONDS = 3.0  # timeout of all requests of `status`; a cluster that takes longer is reported as not responding
 
 
 @dataclass(frozen=True, slots=True)

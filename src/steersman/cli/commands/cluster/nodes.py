@@ -87,8 +87,7 @@ def ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> An
 app = typer.Typer(rich_markup_mode="markdown")
 
 DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
-MAX_NODE_WARNINGS = 10
-"""Nodes with problems that are named one by one; further ones are counted."""
+MAX_NODE_WARNINGS = 10  # nodes with problems that are named one by one; further ones are counted
 
 
 @dataclass(frozen=True, slots=True)

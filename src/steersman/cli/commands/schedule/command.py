@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from steersman.cli.kube_scheduler import minor_of_cluster
 from steersman.cli.options.cluster import (
@@ -90,14 +90,15 @@ class ScheduleOptions:
 
 @dataclass(frozen=True, slots=True)
 class OrderOptions:
-    order: Annotated[LiveOrderOption, Excludes("shadow")] = None
+    RULES: ClassVar = (Excludes("shadow"),)
+
+    order: LiveOrderOption = None
     run_times: Annotated[
         Path | None,
         path_option(
             "Keep in FILE what is learned of run times from pods that end, so that a restart does not forget it. The "
             "file is created if it is missing."
         ),
-        Excludes("shadow"),
     ] = None
     predict_waits: Annotated[
         float | None,
@@ -107,7 +108,6 @@ class OrderOptions:
             min=LEAST_PREDICT_SECONDS,
             metavar="SECONDS",
         ),
-        Excludes("shadow"),
         Excludes("learn"),
     ] = None
 
@@ -123,10 +123,10 @@ class OrderOptions:
 class BindingOptions:
     """What only a scheduler has, which binds pods and can be scraped."""
 
+    RULES: ClassVar = (Excludes("shadow"),)
+
     in_flight: Annotated[
-        int | None,
-        option(f"Maximum number of concurrent bindings. [default: {IN_FLIGHT}]", min=1, max=1000),
-        Excludes("shadow"),
+        int | None, option(f"Maximum number of concurrent bindings. [default: {IN_FLIGHT}]", min=1, max=1000)
     ] = None
     leader_elect: Annotated[
         bool | None,
@@ -134,7 +134,6 @@ class BindingOptions:
             "Schedule only while holding a Lease, so that one of several replicas is active. Without it, run a "
             "single replica: two would overcommit nodes. [default: leader-elect]"
         ),
-        Excludes("shadow"),
     ] = None
     lease_namespace: Annotated[
         str,
@@ -143,20 +142,15 @@ class BindingOptions:
             f"[default: {LEASE_NAMESPACE}]",
             metavar="NAME",
         ),
-        Excludes("shadow"),
     ] = ""
     lease_name: Annotated[
-        str, option("Name of the Lease. [default: the value of --scheduler-name]", metavar="NAME"), Excludes("shadow")
+        str, option("Name of the Lease. [default: the value of --scheduler-name]", metavar="NAME")
     ] = ""
     address: Annotated[
-        str | None,
-        option(f"Address that /metrics, /healthz and /readyz listen on. [default: {ADDRESS}]"),
-        Excludes("shadow"),
+        str | None, option(f"Address that /metrics, /healthz and /readyz listen on. [default: {ADDRESS}]")
     ] = None
     port: Annotated[
-        int | None,
-        option(f"Port that they listen on; 0: a free port. [default: {PORT}]", min=0, max=65535),
-        Excludes("shadow"),
+        int | None, option(f"Port that they listen on; 0: a free port. [default: {PORT}]", min=0, max=65535)
     ] = None
 
     def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:

@@ -22,21 +22,17 @@ from steersman.simulation.prediction.prediction import QueuePrediction, predict_
 from steersman.workloads.workload import RunningPods, Workload
 
 NICENESS = 19
-LIMIT_SECONDS = 600.0
-"""A prediction that takes longer is ended."""
+LIMIT_SECONDS = 600.0  # a prediction that takes longer is ended
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionTask:
-    """What is predicted.
-
-    Attributes:
-        run_times: file that keeps what is known of run times; None: the pods that ended and are still listed say it.
-    """
+    """What is predicted."""
 
     config: KubeConfig
     policy: str
     order: Order
+    # File that keeps what is known of run times; None: the pods that ended and are still listed say it
     run_times: Path | None
 
     async def ask(self, active: Policy) -> list[PredictedStart]:

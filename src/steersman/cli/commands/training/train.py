@@ -104,13 +104,7 @@ def train(
         naming_continuation(invocation.meta[BEGUN], output, CHECKPOINT),
     ):
         state = run_training(
-            plan,
-            output,
-            limits,
-            jobs=jobs,
-            resume=resume,
-            on_iteration=bar.update,
-            command=invocation.meta[BEGUN],
+            plan, output, limits, jobs=jobs, resume=resume, on_iteration=bar.update, command=invocation.meta[BEGUN]
         )
     trained = TrainingResult(plan, output, state)
     print_text(f"{trained.file}: {trained.summary}.")

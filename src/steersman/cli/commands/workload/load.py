@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -60,26 +60,20 @@ class PlaybackOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentCopyOptions:
+    RULES: ClassVar = (RequiresOption("manifest"),)
+
     manifest: Annotated[
         Path | None,
         path_option("Create and delete copies of the Deployments of this file instead of random ones."),
         Excludes("resume"),
     ] = None
     copies: Annotated[
-        int | None,
-        option("With --manifest: copies at a time of each Deployment. [default: 30]", min=1),
-        RequiresOption("manifest"),
+        int | None, option("With --manifest: copies at a time of each Deployment. [default: 30]", min=1)
     ] = None
     pause: Annotated[
-        float | None,
-        option("With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0),
-        RequiresOption("manifest"),
+        float | None, option("With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0)
     ] = None
-    cycles: Annotated[
-        int | None,
-        option("With --manifest: how often. [default: until it is stopped]", min=1),
-        RequiresOption("manifest"),
-    ] = None
+    cycles: Annotated[int | None, option("With --manifest: how often. [default: until it is stopped]", min=1)] = None
 
 
 @dataclass(frozen=True, slots=True)

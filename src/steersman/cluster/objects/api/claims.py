@@ -174,8 +174,7 @@ class StorageCapacity(NamedObject, frozen=True, rename="camel"):
     maximum_volume_size: Any = None
 
 
-IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""What precedes the name of a DeviceClass in the name of its extended resource."""
+IMPLICIT = "deviceclass.resource.kubernetes.io/"  # precedes the DeviceClass in the name of its extended resource
 FOR_REQUESTS = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that a scheduler creates for resource requests, which count already."""
 

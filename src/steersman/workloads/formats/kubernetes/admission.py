@@ -189,19 +189,15 @@ _MISSING = {
 
 @dataclass(slots=True)
 class Admission:
-    """Admission by the objects of an input.
+    """Admission by the objects of an input."""
 
-    Attributes:
-        priorities, runtimes: by name of the class.
-        limits: by namespace, in order of the names of LimitRanges.
-        tolerations: keys of taints that every pod tolerates for a while; those that no node has change nothing.
-        absent: classes that objects name and the input does not hold, and the objects.
-    """
-
+    # `priorities`, `runtimes`: by name of the class.
     priorities: dict[str, PriorityClass] = field(default_factory=dict)
     runtimes: dict[str, RuntimeClass] = field(default_factory=dict)
-    limits: dict[str, list[Limits]] = field(default_factory=dict)
+    limits: dict[str, list[Limits]] = field(default_factory=dict)  # by namespace, in order of the names of LimitRanges
+    # Keys of taints that every pod tolerates for a while; those that no node has change nothing
     tolerations: tuple[str, ...] = ()
+    # Classes that objects name and the input does not hold, and the objects
     absent: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     @classmethod

@@ -11,11 +11,9 @@ import yaml
 from steersman.cluster.objects.fields import Object
 from steersman.cluster.objects.replicas import list_or_empty, mapping_or_empty
 
-MAX_DEPTH = 20
-"""Deepest nesting of templates that is followed: a template may call itself until a condition ends it."""
+MAX_DEPTH = 20  # deepest nesting of templates that is followed: a template may call itself until a condition ends it
 MAX_PODS = 100_000
-Scope = tuple[str, str]
-"""Kind and name of the object that holds a template; both empty: the Workflow itself."""
+Scope = tuple[str, str]  # kind and name of the object that holds a template; both empty: the Workflow itself
 
 
 def workflow_templates(spec: Object, lookup: Callable[[str, str], Object | None]) -> list[Object]:

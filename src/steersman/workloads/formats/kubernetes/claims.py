@@ -113,8 +113,7 @@ def offer_warnings(offers: DeviceOffers, pods: Iterable[Pod]) -> Iterator[str]:
 # What other pods use is not counted: a volume that waits for its first consumer may be matched by several pods.
 
 VOLUME_KINDS = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-Refusals = tuple[tuple[str, tuple[str, ...]], ...]
-"""Reasons, and the names of the nodes that each applies to, see `Constraints`."""
+Refusals = tuple[tuple[str, tuple[str, ...]], ...]  # reasons, and the nodes that each applies to, see `Constraints`
 
 
 class PodVolumes:

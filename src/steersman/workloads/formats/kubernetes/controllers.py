@@ -84,8 +84,7 @@ def _example(requirements: tuple[Requirement, ...]) -> dict[str, str]:
 
 CONTROLLERS = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "DaemonSet")
 
-Key = tuple[str, str, str]
-"""Kind, namespace and name of an object."""
+Key = tuple[str, str, str]  # kind, namespace and name of an object
 
 
 def key_of(obj: KubernetesObject) -> Key:

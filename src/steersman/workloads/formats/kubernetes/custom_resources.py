@@ -133,23 +133,14 @@ _JVM_SIZE = re.compile(r"(\d{1,15})\s*([kmgtp]?)b?", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Equal pods, or objects that make pods, which a controller makes of a part of its resource.
+    """Equal pods, or objects that make pods, which a controller makes of a part of its resource."""
 
-    Attributes:
-        kind: Pod, or the kind of the objects, with its group unless it is read otherwise.
-        template: of the pods, or the spec of the objects.
-        path: where the template of the pods is in the resource.
-        members: name and labels of each.
-        is_suspended: whether they are not created yet.
-        metadata: of the objects.
-    """
-
-    kind: str
-    template: Object
-    path: str
-    members: Iterable[tuple[str, Mapping[str, str]]]
-    is_suspended: bool = False
-    metadata: Object = field(default_factory=dict)
+    kind: str  # Pod, or the kind of the objects, with its group unless it is read otherwise
+    template: Object  # of the pods, or the spec of the objects
+    path: str  # where the template of the pods is in the resource
+    members: Iterable[tuple[str, Mapping[str, str]]]  # name and labels of each
+    is_suspended: bool = False  # whether they are not created yet
+    metadata: Object = field(default_factory=dict)  # of the objects
 
     def scaled(self, replicas: tuple[int, int] | None) -> Iterable[tuple[str, Mapping[str, str]]]:
         members = list(self.members) if replicas else []

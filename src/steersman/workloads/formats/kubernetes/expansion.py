@@ -107,10 +107,8 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: gpu_shares.Gp
         )
 
 
-MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of a mirror pod: a static pod that its kubelet runs."""
-MADE = (*CONTROLLERS, "Pod", "CronJob")
-"""Kinds of objects that custom resources make."""
+MIRROR = "kubernetes.io/config.mirror"  # annotation of a mirror pod: a static pod that its kubelet runs
+MADE = (*CONTROLLERS, "Pod", "CronJob")  # kinds of objects that custom resources make
 REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -120,57 +118,36 @@ class PartlyReadError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """The pods of an input, each once.
+    """The pods of an input, each once."""
 
-    Attributes:
-        pods: in order of arrival.
-        owners: by (namespace, name) of a pod its topmost controller (a Deployment, not its ReplicaSet); pods without a
-            controller are not in it.
-        absent: number of pods that their controller has yet to create.
-        finished: number of Pods of the input that are left out because they have finished.
-        suspended: number of pods that suspended Jobs and the like would create.
-        odd_phases: phases other than Pending and Running, and the number of pods in each.
-        templates: kinds that are not read otherwise, and the number of pods of templates found in each.
-        problems: errors of Pods and controllers that are left out, or read in part, because they are invalid.
-        warnings: about classes that pods name and the input does not hold.
-    """
-
-    pods: tuple[Pod, ...]
+    pods: tuple[Pod, ...]  # in order of arrival
+    # By (namespace, name) of a pod its topmost controller (a Deployment, not its ReplicaSet); pods without a
+    # controller are not in it
     owners: Mapping[tuple[str, str], Key]
-    absent: int
-    finished: int
-    odd_phases: tuple[tuple[str, int], ...]
-    suspended: int = 0
+    absent: int  # number of pods that their controller has yet to create
+    finished: int  # number of Pods of the input that are left out because they have finished
+    odd_phases: tuple[tuple[str, int], ...]  # phases other than Pending and Running, and the number of pods in each
+    suspended: int = 0  # number of pods that suspended Jobs and the like would create
+    # Kinds that are not read otherwise, and the number of pods of templates found in each
     templates: tuple[tuple[str, int], ...] = ()
+    # Errors of Pods and controllers that are left out, or read in part, because they are invalid
     problems: tuple[InputError, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # about classes that pods name and the input does not hold
 
 
 @dataclass(slots=True)
 class Expansion:
-    """Expands the objects of an input.
+    """Expands the objects of an input."""
 
-    Attributes:
-        objects: by their keys, in the order of the input.
-        nodes: nodes that a DaemonSet is expanded over.
-        admission: what the API server adds to pods.
-        namespaces: labels of the namespaces, None: unknown.
-        autoscalers: least and most replicas of controllers that are scaled.
-        resources: what custom resources make.
-        groups: PodGroups of pods.
-        claims: devices that pods request by claims.
-        volumes: nodes that volumes of pods refuse.
-    """
-
-    objects: Sequence[KubernetesObject]
-    nodes: Sequence[Node]
-    admission: Admission
-    namespaces: Namespaces | None
-    autoscalers: Mapping[Key, tuple[int, int]]
-    resources: CustomResources
-    groups: PodGroups
-    claims: PodClaims
-    volumes: PodVolumes
+    objects: Sequence[KubernetesObject]  # by their keys, in the order of the input
+    nodes: Sequence[Node]  # nodes that a DaemonSet is expanded over
+    admission: Admission  # what the API server adds to pods
+    namespaces: Namespaces | None  # labels of the namespaces, None: unknown
+    autoscalers: Mapping[Key, tuple[int, int]]  # least and most replicas of controllers that are scaled
+    resources: CustomResources  # what custom resources make
+    groups: PodGroups  # PodGroups of pods
+    claims: PodClaims  # devices that pods request by claims
+    volumes: PodVolumes  # nodes that volumes of pods refuse
     _controllers: Controllers = field(init=False)
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)

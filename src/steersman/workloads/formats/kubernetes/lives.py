@@ -24,8 +24,7 @@ from steersman.workloads.formats.kubernetes.replicas import replica_name
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 from steersman.workloads.workload import EndedPod, Life, Lives
 
-MAX_OF_JOB = 1_000
-"""Pods of a complete Job that are told apart; the rest ran as long."""
+MAX_OF_JOB = 1_000  # pods of a complete Job that are told apart; the rest ran as long
 PAST = frozenset(
     (
         *("lastHeartbeatTime", "lastTransitionTime", "lastProbeTime", "lastUpdateTime", "startTime", "startedAt"),

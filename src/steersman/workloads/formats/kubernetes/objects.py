@@ -85,32 +85,26 @@ class Objects(FormatContent):
 
     Args:
         documents: in the order in which pods arrive.
-
-    Attributes:
-        objects: those of kinds that are read. Pods and templates of pods may yet turn out to be invalid (`expanded`).
-        ignored: number of objects of each other kind.
-        opaque: the same of those that say what containers request, and have no pod template.
-        resources: what custom resources make.
-        invalid_nodes: names of the nodes among these.
-        hooks: hooks of Helm and Argo CD, which do not run with the rest, and when they do.
-        empty: custom resources of the table that describe no pods.
     """
 
     def __init__(self, documents: Iterable[Document]) -> None:
+        # Those of kinds that are read. Pods and templates of pods may yet turn out to be invalid (`expanded`).
         self.objects: list[KubernetesObject] = []
-        self.ignored: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()  # number of objects of each other kind
+        # The same of those that say what containers request, and have no pod template
         self.opaque: Counter[str] = Counter()
         self._problems: list[InputError] = []
         self._others: list[Objects] = []
-        self.hooks: list[str] = []
-        self.empty: list[str] = []
-        self.invalid_nodes: list[str] = []
+        self.hooks: list[str] = []  # hooks of Helm and Argo CD, which do not run with the rest, and when they do
+        self.empty: list[str] = []  # custom resources of the table that describe no pods
+        self.invalid_nodes: list[str] = []  # names of the nodes among these
         self._nodes: list[Node] = []
         self._names: dict[controllers.Key, KubernetesObject] = {}
         self._generated: Counter[controllers.Key] = Counter()
         self._claims, self._volumes = claims.PodClaims(()), claims.PodVolumes((), ())
         self._groups = controllers.PodGroups({})
         every = [each for document in documents for each in unpack(document)]
+        # What custom resources make
         self.resources = CustomResources([each for each in every if isinstance(each, KubernetesObject)])
         for obj in [each if isinstance(each, InputError) else self.resources.resolved(each) for each in every]:
             if isinstance(obj, InputError):

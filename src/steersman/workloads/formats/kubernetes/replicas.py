@@ -54,44 +54,30 @@ _HOST_NETWORK_TOLERATION = PodToleration("node.kubernetes.io/network-unavailable
 
 @dataclass(slots=True)
 class Members:
-    """The pods of one controller in the input.
+    """The pods of one controller in the input."""
 
-    Attributes:
-        pods: those that the controller counts: neither finished nor being deleted.
-        leaving: those that are being deleted.
-        succeeded: number of pods that have succeeded (of a Job).
-        indices: completion indices of the pods that it counts or that have succeeded.
-        elsewhere: number of pods that ReplicaSets of the input have or make (of a Deployment).
-        newest: the ReplicaSet of a Deployment that makes further pods, if the input holds one.
-    """
-
+    # Those that the controller counts: neither finished nor being deleted
     pods: list[Pod] = field(default_factory=list)
-    leaving: list[Pod] = field(default_factory=list)
-    succeeded: int = 0
+    leaving: list[Pod] = field(default_factory=list)  # those that are being deleted
+    succeeded: int = 0  # number of pods that have succeeded (of a Job)
+    # Completion indices of the pods that it counts or that have succeeded
     indices: set[int] = field(default_factory=set)
-    elsewhere: int = 0
+    elsewhere: int = 0  # number of pods that ReplicaSets of the input have or make (of a Deployment)
+    # The ReplicaSet of a Deployment that makes further pods, if the input holds one
     newest: KubernetesObject | None = None
 
 
 @dataclass(frozen=True)
 class Maker:
-    """A controller of the input and what its pods depend on.
+    """A controller of the input and what its pods depend on."""
 
-    Attributes:
-        controller: the controller.
-        members: the pods that it has.
-        nodes: nodes that a DaemonSet is expanded over; each that it may run on gets a pod.
-        there: objects of the input by their keys; the name of a Pod among them is not used again.
-        decode: makes a pod of a template, after admission or before.
-        replicas: least and most replicas that an autoscaler allows.
-    """
-
-    controller: KubernetesObject
-    members: Members
-    nodes: Sequence[Node]
+    controller: KubernetesObject  # the controller
+    members: Members  # the pods that it has
+    nodes: Sequence[Node]  # nodes that a DaemonSet is expanded over; each that it may run on gets a pod
+    # Objects of the input by their keys; the name of a Pod among them is not used again
     there: Mapping[Key, KubernetesObject]
-    decode: Callable[[PodObject, bool], Pod]
-    replicas: tuple[int, int] | None = None
+    decode: Callable[[PodObject, bool], Pod]  # makes a pod of a template, after admission or before
+    replicas: tuple[int, int] | None = None  # least and most replicas that an autoscaler allows
 
     def missing(self) -> Iterator[Pod]:
         """Yield the pods that the controller wants and does not have."""
