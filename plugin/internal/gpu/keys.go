@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -60,12 +61,6 @@ func ModelOf(node *v1.Node, names ...string) string {
 	return ""
 }
 
-// FieldError says what is wrong with a field of an object, and what would be right.
-type FieldError struct{ Field, Problem string }
-
-// Error returns one line.
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
-func annotationError(key, problem string) error {
-	return &FieldError{"metadata.annotations['" + key + "']", problem}
+func annotationError(key, format string, args ...any) error {
+	return fmt.Errorf("metadata.annotations['%s']: "+format, append([]any{key}, args...)...)
 }

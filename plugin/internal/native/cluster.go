@@ -31,7 +31,7 @@ func (c *cluster) follow(infos []fwk.NodeInfo) {
 		if revision := scoring.RevisionOf(info); revision != c.seen[n] {
 			c.now++
 			c.seen[n], c.changed[n] = revision, c.now
-			convertNode(info, gpu.NodeState(info), &c.state.Nodes[n])
+			c.state.Nodes[n] = convertNode(info, gpu.Assumed.NodeState(info).GPUs)
 			if c.owners != nil {
 				c.owners.recount(n, info)
 			}
@@ -60,26 +60,21 @@ func (c *cluster) watchOwners(wanted bool) {
 	}
 }
 
-// convertNode writes a node, of whose GPUs so much is left, as policies see it.
-func convertNode(info fwk.NodeInfo, left gpu.Node, out *policy.Node) {
+// convertNode returns a node, of whose GPUs so much is left, as policies see it.
+func convertNode(info fwk.NodeInfo, gpus policy.GPUs) policy.Node {
 	node := info.Node()
 	if node == nil { // it was deleted, and its pods will follow
-		*out = policy.Node{}
-		return
+		return policy.Node{}
 	}
 	all, taken, scored := info.GetAllocatable(), info.GetRequested(), info.GetNonZeroRequested()
-	*out = policy.Node{
+	return policy.Node{
 		Name:         node.Name,
 		CPU:          amount(all.GetMilliCPU(), taken.GetMilliCPU()),
 		Memory:       amount(all.GetMemory(), taken.GetMemory()),
 		Pods:         amount(int64(all.GetAllowedPodNumber()), int64(len(info.GetPods()))),
 		CPUScored:    scored.GetMilliCPU(),
 		MemoryScored: scored.GetMemory(),
-		GPUModel:     left.Model,
-		GPUFree:      left.Free,
-		GPUPods:      left.Pods,
-		GPUResources: left.Resources,
-		Counted:      left.Counted,
+		GPU:          gpus,
 		Rack:         node.Labels[rackKey],
 	}
 }

@@ -107,7 +107,7 @@ func (s *Source) follow(loaded *LoadedPolicy) error {
 	if err != nil {
 		return errNoListing
 	}
-	s.cluster.watchOwners(!loaded.Policy.Traits().Pointwise)
+	s.cluster.watchOwners(!loaded.Policy.Pointwise)
 	s.cluster.follow(infos)
 	if s.cluster.replaced || s.number != loaded.Number {
 		s.table.rows, s.number = map[Signature]*row{}, loaded.Number
@@ -116,7 +116,7 @@ func (s *Source) follow(loaded *LoadedPolicy) error {
 }
 
 func (s *Source) score(ctx context.Context, loaded *policy.Policy, signature Signature, pod *v1.Pod) error {
-	if loaded.Traits().Pointwise {
+	if loaded.Pointwise {
 		return s.table.scores(ctx, loaded, &s.cluster, signature, s.chosen, s.raw)
 	}
 	wanted := signature.pod()
@@ -131,8 +131,7 @@ func (s *Source) Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool) {
 	if loaded == nil || err != nil {
 		return 0, false
 	}
-	state := policy.State{Nodes: make([]policy.Node, 1)}
-	convertNode(node, gpu.NodeForReservation(node, pod.UID), &state.Nodes[0])
-	devices, err := loaded.Policy.Devices(&state, signature.pod(), 0)
+	reserving := convertNode(node, gpu.Assumed.NodeForReservation(node, pod.UID).GPUs)
+	devices, err := loaded.Policy.Devices(&reserving, signature.pod())
 	return devices, err == nil
 }

@@ -150,8 +150,7 @@ func TestTheFirstOfEqualsIsThatOfTheSnapshot(t *testing.T) {
 }
 
 func TestANodeThatIsGoneHasNothing(t *testing.T) {
-	out := policy.Node{Name: "was"}
-	convertNode(framework.NewNodeInfo(), gpu.Node{}, &out)
+	out := convertNode(framework.NewNodeInfo(), policy.GPUs{})
 	if out.Name != "" || out.Fits(&policy.Pod{}) {
 		t.Errorf("%+v", out)
 	}

@@ -132,7 +132,7 @@ func TestTheSameObjectsGetTheSameScores(t *testing.T) {
 		t.Run(said.Name, func(t *testing.T) {
 			nodes := list{}
 			source := sourceOf(t, said.File, said.Builtin, &nodes)
-			allowed, worst, rounded := tolerance, 0.0, !source.store.LoadedPolicy().Policy.Traits().Pointwise
+			allowed, worst, rounded := tolerance, 0.0, !source.store.LoadedPolicy().Policy.Pointwise
 			if rounded {
 				allowed = ofSingle
 			}

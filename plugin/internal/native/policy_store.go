@@ -79,7 +79,7 @@ func (s *PolicyStore) read() (result *policy.Policy, err error) {
 		if result, err = policy.Load(s.path); err != nil {
 			return nil, err
 		}
-		profile = result.Profile()
+		profile = result.Profile
 	}
 	if s.name != "" {
 		return policy.Builtin(s.name, profile)

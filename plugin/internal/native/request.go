@@ -46,10 +46,10 @@ func SignatureOf(pod *v1.Pod) (Signature, error) {
 func (s *Signature) pod() *policy.Pod {
 	result := &policy.Pod{
 		CPU: s.CPU, Memory: s.Memory, CPUScored: s.CPUScored, MemoryScored: s.MemoryScored,
-		GPUCount: s.GPUCount, GPUMilli: s.GPUMilli, GPUResource: s.GPUResource,
+		GPU: policy.GPURequest{Count: s.GPUCount, Milli: s.GPUMilli, Resource: s.GPUResource},
 	}
 	if s.GPUModels != "" {
-		result.GPUModels = strings.Split(s.GPUModels, "|")
+		result.GPU.Models = strings.Split(s.GPUModels, "|")
 	}
 	return result
 }

@@ -39,8 +39,8 @@ func encodePod(pod *Pod, running int, out []float64) {
 	out[5] = single(min(math.Log2(1+cores)/7, 2))
 	out[6] = units(memory, 256)
 	out[7] = single(min(math.Log2(1+memory)/10, 2))
-	out[8] = units(float64(pod.GPUCount), 8)
-	out[9] = single(float64(pod.GPUMilli) / Whole)
+	out[8] = units(float64(pod.GPU.Count), 8)
+	out[9] = single(float64(pod.GPU.Milli) / Whole)
 	out[10] = single(float64(running) / float64(running+8))
 }
 
@@ -78,7 +78,7 @@ func (v *clusterView) encode(state *State, n int, pod *Pod, fit bool, out []floa
 		out[19] = 1
 	}
 	v.encodeShared(node, n, out)
-	if len(node.GPUFree) > 0 {
+	if len(node.GPU.Free) > 0 {
 		v.encodeGPUs(node, v.before[n], pod, fit, out)
 	} else if fit {
 		out[18] = 0.5 // FGD's score where nothing changes: sigmoid(0)
@@ -90,18 +90,18 @@ func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool,
 	var devices uint64
 	after := before
 	if fit {
-		devices, taken = node.bestDevices(pod), node.taken(pod)*pod.GPUMilli
+		devices, taken = node.GPU.BestFit(&pod.GPU), node.GPU.taken(&pod.GPU)*pod.GPU.Milli
 		v.look(node)
 		after = v.with(node, pod, devices)
 		out[18] = single(1 / (1 + math.Exp(-(before-after)/Whole)))
 	}
-	for d, left := range node.GPUFree {
+	for d, left := range node.GPU.Free {
 		idle += max(left, 0)
 		if left == Whole {
 			wholeBefore++
 		}
 		if devices>>d&1 != 0 {
-			left -= pod.GPUMilli
+			left -= pod.GPU.Milli
 		}
 		if left == Whole {
 			ints++
@@ -110,7 +110,7 @@ func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool,
 			maxWeight = max(maxWeight, left)
 		}
 	}
-	count := int64(len(node.GPUFree))
+	count := int64(len(node.GPU.Free))
 	out[6] = single(float64(idle) / float64(Whole*count))
 	out[7] = single(float64(idle-taken) / float64(Whole*count))
 	out[10] = units(float64(idle-taken), 8*Whole)
@@ -154,7 +154,7 @@ func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64)
 	}
 	node := &state.Nodes[n]
 	before := v.stateCache.look(node)
-	after := v.stateCache.with(node, pod, node.bestDevices(pod))
+	after := v.stateCache.with(node, pod, node.GPU.BestFit(&pod.GPU))
 	for i, x := range after.row {
 		low, high := bounds(i)
 		out[i] = float64(min(max(x, low), high))
@@ -206,10 +206,10 @@ func (s *summary) add(node *Node, fragmented float64) {
 	s.cpuTaken, s.cpu = s.cpuTaken+taken, s.cpu+node.CPU.Allocatable
 	s.memoryTaken += node.Memory.Allocatable - node.Memory.Free
 	s.memory += node.Memory.Allocatable
-	for _, left := range node.GPUFree {
+	for _, left := range node.GPU.Free {
 		s.gpuTaken += Whole - left
 	}
-	s.gpu += int64(len(node.GPUFree)) * Whole
+	s.gpu += int64(len(node.GPU.Free)) * Whole
 	s.fragmented += fragmented
 }
 

@@ -112,25 +112,25 @@ func newFragmenter(profile *Profile) fragmenter {
 // look returns the fragmented GPU milli of the node as it is.
 func (f *fragmenter) look(node *Node) float64 {
 	f.kind = f.profile.gpuType(node)
-	countUsableDevices(f.profile, node.GPUFree, 0, 0, f.usable)
-	sums := fragmented(f.profile, f.usable, node.CPU.Free, node.idle(), f.kind, difference{})
+	countUsableDevices(f.profile, node.GPU.Free, 0, 0, f.usable)
+	sums := fragmented(f.profile, f.usable, node.CPU.Free, node.GPU.idle(), f.kind, difference{})
 	return sums.total()
 }
 
 // with returns that of the node that was looked at last with the pod on the devices of the bit mask.
 func (f *fragmenter) with(node *Node, pod *Pod, devices uint64) float64 {
-	taken := node.taken(pod)
-	change := difference{taken, Whole, Whole - pod.GPUMilli}
-	if taken > 0 && pod.GPUMilli < Whole {
+	taken := node.GPU.taken(&pod.GPU)
+	change := difference{taken, Whole, Whole - pod.GPU.Milli}
+	if taken > 0 && pod.GPU.Milli < Whole {
 		if taken > 1 { // devices that differ: they are counted again
-			countUsableDevices(f.profile, node.GPUFree, devices, pod.GPUMilli, f.usable)
+			countUsableDevices(f.profile, node.GPU.Free, devices, pod.GPU.Milli, f.usable)
 			change = difference{}
 		} else {
-			left := node.GPUFree[first(devices)]
-			change = difference{1, left, left - pod.GPUMilli}
+			left := node.GPU.Free[bits.TrailingZeros64(devices)]
+			change = difference{1, left, left - pod.GPU.Milli}
 		}
 	}
-	idle := node.idle() - taken*pod.GPUMilli
+	idle := node.GPU.idle() - taken*pod.GPU.Milli
 	sums := fragmented(f.profile, f.usable, node.CPU.Free-pod.CPU, idle, f.kind, change)
 	return sums.total()
 }
@@ -145,7 +145,7 @@ func gradient(before, after float64) int64 {
 }
 
 func (f *fgd) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
-	return scoreFitting(ctx, state, pod, candidates, out, func(node *Node) float64 {
+	return scoreFitting(ctx, state, pod, candidates, out, func(_ int, node *Node) float64 {
 		points, _ := f.best(node, pod)
 		return float64(points)
 	})
@@ -160,12 +160,12 @@ func (f *fgd) devices(node *Node, pod *Pod) uint64 {
 func (f *fgd) best(node *Node, pod *Pod) (int64, uint64) {
 	before := f.look(node)
 	if pod.kind() != gpuShare {
-		devices := node.bestDevices(pod)
+		devices := node.GPU.BestFit(&pod.GPU)
 		return gradient(before, f.with(node, pod, devices)), devices
 	}
 	best, chosen := int64(-1), uint64(0)
-	for d, left := range node.GPUFree {
-		if left < pod.GPUMilli || node.hasEqualBefore(d) {
+	for d, left := range node.GPU.Free {
+		if left < pod.GPU.Milli || node.GPU.hasEqualBefore(d) {
 			continue
 		}
 		if points := gradient(before, f.with(node, pod, 1<<d)); points > best {
@@ -174,6 +174,3 @@ func (f *fgd) best(node *Node, pod *Pod) (int64, uint64) {
 	}
 	return best, chosen
 }
-
-// first returns the lowest index of a bit mask that is not empty.
-func first(devices uint64) int { return bits.TrailingZeros64(devices) }

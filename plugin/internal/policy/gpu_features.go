@@ -45,10 +45,10 @@ func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uin
 	live := f.sortDevices(node, devices, milli)
 	idle := f.encodeDevices(live, out)
 	out[fUntouched] = 0
-	if out[fWhole] == float32(len(node.GPUFree)) && cpu == f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
+	if out[fWhole] == float32(len(node.GPU.Free)) && cpu == f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
 		out[fUntouched] = 1
 	}
-	f.countDevices(live)
+	countUsableDevices(f.profile, f.left[:live], 0, 0, f.usable)
 	sums := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
 	total := sums.total()
 	out[fFragmented] = float32(total * gpu)
@@ -62,7 +62,7 @@ func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uin
 // sortDevices sorts what would be left of the devices, and counts those that have anything left.
 func (f *featureEncoder) sortDevices(node *Node, devices uint64, milli int64) int {
 	live := 0
-	for i, amount := range node.GPUFree {
+	for i, amount := range node.GPU.Free {
 		if devices>>i&1 != 0 {
 			amount -= milli
 		}
@@ -104,20 +104,6 @@ func (f *featureEncoder) encodeDevices(live int, out *row) int64 {
 	return idle
 }
 
-// countDevices counts which devices are enough for each milli that typical pods request.
-func (f *featureEncoder) countDevices(live int) {
-	for v, milli := range f.profile.milli {
-		f.usable[v] = usable{}
-		for _, left := range f.left[:live] {
-			if left >= milli {
-				f.usable[v].enough++
-			} else {
-				f.usable[v].few += left
-			}
-		}
-	}
-}
-
 // cacheSize is of how many states a worker keeps the features, a power of two: 3 MiB.
 const cacheSize = 1 << 15
 
@@ -145,8 +131,8 @@ func newStateCache(profile *Profile, leftovers *leftovers) *stateCache {
 func (s *stateCache) look(node *Node) cachedState {
 	s.kind = s.profile.gpuType(node)
 	cpu := s.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable)
-	s.key = mixHash(mixHash(uint64(s.kind)*goldenRatio+uint64(len(node.GPUFree)))*goldenRatio + uint64(cpu))
-	for _, left := range node.GPUFree {
+	s.key = mixHash(mixHash(uint64(s.kind)*goldenRatio+uint64(len(node.GPU.Free)))*goldenRatio + uint64(cpu))
+	for _, left := range node.GPU.Free {
 		s.key += deviceKey(left)
 	}
 	return *s.find(node, s.key, s.leftovers.usableCPU(node.CPU.Free, node.Memory.Free), 0, 0)
@@ -156,13 +142,13 @@ func (s *stateCache) look(node *Node) cachedState {
 // until another state is looked at.
 func (s *stateCache) with(node *Node, pod *Pod, devices uint64) *cachedState {
 	key := s.key
-	for d, left := range node.GPUFree {
+	for d, left := range node.GPU.Free {
 		if devices>>d&1 != 0 {
-			key += deviceKey(left-pod.GPUMilli) - deviceKey(left)
+			key += deviceKey(left-pod.GPU.Milli) - deviceKey(left)
 		}
 	}
 	cpu := s.leftovers.usableCPU(node.CPU.Free-pod.CPU, node.Memory.Free-pod.Memory)
-	return s.find(node, key, cpu, devices, pod.GPUMilli)
+	return s.find(node, key, cpu, devices, pod.GPU.Milli)
 }
 
 func (s *stateCache) find(node *Node, devicesKey uint64, cpu int64, devices uint64, milli int64) *cachedState {

@@ -1,8 +1,6 @@
 package policy
 
-import (
-	"context"
-)
+import "context"
 
 // linearPolicy scores a node by the pod and this node alone. The score of placing a pod of kind k on a node is
 //
@@ -12,8 +10,8 @@ import (
 // features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source: policies/gpu_state/arrays.py.
 type linearPolicy struct {
 	linear  [kinds]column
-	rules   [kinds][rules]float64 // what a point of each heuristic counts
-	network *network              // nil if it has none
+	rules   [kinds][len(heuristics)]float64 // what a point of each heuristic counts
+	network *network                        // nil if it has none
 }
 
 // nodeFeatures is the number of features of a node in the view gpu: after a placement, their change, FGD's score.
@@ -63,7 +61,7 @@ func (l *linearPolicy) scorer(profile *Profile, leftovers *leftovers) scorer {
 
 func (l *linearScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	l.begin(pod)
-	return scoreFitting(ctx, state, pod, candidates, out, func(node *Node) float64 {
+	return scoreFitting(ctx, state, pod, candidates, out, func(_ int, node *Node) float64 {
 		score, _ := l.best(node, pod)
 		return score
 	})
@@ -71,7 +69,7 @@ func (l *linearScorer) scores(ctx context.Context, state *State, pod *Pod, candi
 
 func (l *linearScorer) devices(node *Node, pod *Pod) uint64 {
 	if pod.kind() != gpuShare {
-		return node.bestDevices(pod)
+		return node.GPU.BestFit(&pod.GPU)
 	}
 	l.begin(pod)
 	_, devices := l.best(node, pod)
@@ -93,12 +91,12 @@ func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 		l.network.seeBefore(&before.row, l.hidden)
 	}
 	if kind != gpuShare {
-		devices := node.bestDevices(pod)
+		devices := node.GPU.BestFit(&pod.GPU)
 		return l.score(node, pod, devices, worth, fragmented) + l.points(node, pod), devices
 	}
 	best, chosen, least := 0.0, uint64(0), int64(0)
-	for d, left := range node.GPUFree {
-		if left < pod.GPUMilli || node.hasEqualBefore(d) {
+	for d, left := range node.GPU.Free {
+		if left < pod.GPU.Milli || node.GPU.hasEqualBefore(d) {
 			continue
 		}
 		score := l.score(node, pod, 1<<d, worth, fragmented)
@@ -113,9 +111,9 @@ func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 // points returns the weighted sum of the heuristics' scores of a node.
 func (l *linearPolicy) points(node *Node, pod *Pod) float64 {
 	sum, weights := 0.0, &l.rules[pod.kind()]
-	for i, score := range ruleScores {
-		if weights[i] != 0 && score != nil {
-			sum += float64(weights[i] * float64(score(node, pod)))
+	for i := range heuristics {
+		if weights[i] != 0 && heuristics[i].score != nil {
+			sum += float64(weights[i] * float64(heuristics[i].score(node, pod)))
 		}
 	}
 	return sum

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"math"
+	"slices"
 )
 
 // contextNetwork scores nodes by their features, the pod's and the cluster's; GPU devices are chosen by the best-fit
@@ -58,36 +59,20 @@ func (c *contextNetwork) scorer(profile *Profile, seen *leftovers) scorer {
 	return result
 }
 
-func (c *contextScorer) devices(node *Node, pod *Pod) uint64 { return node.bestDevices(pod) }
+func (c *contextScorer) devices(node *Node, pod *Pod) uint64 { return node.GPU.BestFit(&pod.GPU) }
 
 func (c *contextScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	if err := c.begin(ctx, state, pod, candidates); err != nil {
 		return err
 	}
-	kind := pod.kind()
-	for i, n := range candidates {
-		if err := checkDeadline(ctx, i); err != nil {
-			return err
+	network, room := c.byKind[pod.kind()], c.rooms[pod.kind()]
+	return scoreFitting(ctx, state, pod, candidates, out, func(n int, _ *Node) float64 {
+		if c.phi != nil {
+			return network.run(c.sets[n], room)[0]
 		}
-		out[i] = math.Inf(-1)
-		if !c.fit[n] {
-			continue
-		}
-		score := c.score(state, n, pod, c.byKind[kind], c.rooms[kind])
-		if math.IsNaN(score) || math.IsInf(score, 0) {
-			return notFinite(&state.Nodes[n])
-		}
-		out[i] = score
-	}
-	return nil
-}
-
-func (c *contextScorer) score(state *State, n int, pod *Pod, network stack, room *activations) float64 {
-	if c.phi != nil {
-		return network.run(c.sets[n], room)[0]
-	}
-	c.view.encode(state, n, pod, true, c.node)
-	return network.run(c.node, room)[0]
+		c.view.encode(state, n, pod, true, c.node)
+		return network.run(c.node, room)[0]
+	})
 }
 
 // begin looks at the whole cluster, and takes in what all nodes share.
@@ -157,7 +142,7 @@ func (c *contextScorer) pool(ctx context.Context, state *State, pod *Pod) error 
 			return err
 		}
 		c.view.encode(state, n, pod, c.fit[n], c.node)
-		if !c.fit[n] && zero(c.node) {
+		if !c.fit[n] && !slices.ContainsFunc(c.node, func(x float64) bool { return x != 0 }) {
 			continue
 		}
 		there++
@@ -170,15 +155,6 @@ func (c *contextScorer) pool(ctx context.Context, state *State, pod *Pod) error 
 		c.mean[j] /= float64(max(there, 1))
 	}
 	return nil
-}
-
-func zero(row []float64) bool {
-	for _, x := range row {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // network is layers over the features of a node and a pod, without the cluster's: what it makes of a node does not change

@@ -86,9 +86,7 @@ func (c *vectorCluster) state() *State {
 			Pods:         Amount{node.Pods[0], node.Pods[1]},
 			CPUScored:    node.Scored[0],
 			MemoryScored: node.Scored[1],
-			GPUModel:     node.Model,
-			GPUFree:      node.GPUFree,
-			GPUPods:      node.GPUPods,
+			GPU:          GPUs{Model: node.Model, Free: node.GPUFree, Pods: node.GPUPods},
 			Rack:         node.Rack,
 		})
 	}
@@ -98,7 +96,7 @@ func (c *vectorCluster) state() *State {
 func (p *vectorPod) pod() *Pod {
 	pod := &Pod{
 		CPU: p.CPU, Memory: p.Memory, CPUScored: p.Scored[0], MemoryScored: p.Scored[1],
-		GPUCount: p.GPUCount, GPUMilli: p.GPUMilli, GPUModels: p.Models, Peers: map[int]int{},
+		GPU: GPURequest{Count: p.GPUCount, Milli: p.GPUMilli, Models: p.Models}, Peers: map[int]int{},
 	}
 	for _, each := range p.Peers {
 		pod.Peers[each[0]] = each[1]
@@ -163,7 +161,7 @@ func (p *vectorPolicy) open(t testing.TB) *Policy {
 	if p.Builtin == "" {
 		return policy
 	}
-	local, err := Builtin(p.Builtin, policy.Profile())
+	local, err := Builtin(p.Builtin, policy.Profile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +195,7 @@ func TestVectors(t *testing.T) {
 
 // seesCluster reports whether scores of a node depend on the others.
 func seesCluster(policy *Policy) bool {
-	return !policy.Traits().Pointwise
+	return !policy.Pointwise
 }
 
 // compare returns the largest difference of a score, relative to the score and at least to 1.
@@ -227,7 +225,7 @@ func compare(t *testing.T, policy *Policy, cluster *vectorCluster, name string) 
 			t.Errorf("pod %d goes to %d, not %d", i, best, wanted.Best[i])
 		}
 		if best >= 0 {
-			devices, err := policy.Devices(state, pod, best)
+			devices, err := policy.Devices(&state.Nodes[best], pod)
 			if err != nil || devices != wanted.Devices[i] {
 				t.Errorf("pod %d gets the devices %b (%v), not %b", i, devices, err, wanted.Devices[i])
 			}

@@ -88,7 +88,7 @@ func (p *Plugin) PreFilter(
 	if request.Count == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if configError := p.configurationError(); configError != "" && request.IsShared() {
+	if configError := p.configurationError(); configError != "" && gpu.IsShared(request) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, configError)
 	}
 	state.Write(Name, requestState{request})
@@ -125,20 +125,20 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	request, node := result.(requestState), p.nodes.nodeState(p.ledger, info)
-	if !request.IsShared() {
-		return filterPlugged(request.Request, info, node)
+	request, node := result.(requestState).Request, p.nodes.nodeState(p.ledger, info)
+	if !gpu.IsShared(request) {
+		return filterPlugged(request, info, node)
 	}
 	switch {
 	case node.Err != nil:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) had GPUs that make no sense")
-	case int64(len(node.Free)) < request.Count && !node.Counts(request.Resource):
+	case int64(len(node.Free)) < request.Count && node.CountedAs(request.Resource) == nil:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have so many GPUs")
-	case !node.Accepts(request.Request):
+	case !node.Accepts(&request):
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
-	case node.Plugged > 0 && !node.Counts(request.Resource):
+	case node.Plugged > 0 && node.CountedAs(request.Resource) == nil:
 		return fwk.NewStatus(fwk.Unschedulable, "node(s) had pods whose GPUs the kubelet chose")
-	case !node.Fits(request.Request):
+	case !node.Fits(&request):
 		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
 	}
 	return nil
@@ -149,7 +149,7 @@ func filterPlugged(request gpu.Request, info fwk.NodeInfo, node *gpu.Node) *fwk.
 	switch {
 	case node.Err == nil && !request.Accepts(gpu.ModelOf(info.Node(), request.Resource)):
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
-	case node.Sharing > 0 && !node.Counts(request.Resource):
+	case node.Sharing > 0 && node.CountedAs(request.Resource) == nil:
 		return fwk.NewStatus(fwk.Unschedulable, "node(s) had pods that share GPUs")
 	}
 	return nil
@@ -164,8 +164,8 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 	if err != nil {
 		return nil // a pod without GPUs
 	}
-	request := result.(requestState)
-	if !request.IsShared() {
+	request := result.(requestState).Request
+	if !gpu.IsShared(request) {
 		return nil
 	}
 	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(name)
@@ -173,29 +173,29 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 		return fwk.AsStatus(err)
 	}
 	node := p.ledger.NodeForReservation(info, pod.UID)
-	if !node.Fits(request.Request) {
-		if there := p.ledger.NodeWithout(info, pod.UID); there.Fits(request.Request) {
+	if !node.Fits(&request) {
+		if there := p.ledger.NodeWithout(info, pod.UID); there.Fits(&request) {
 			return fwk.AsStatus(errReservedByOthers)
 		}
 		return fwk.NewStatus(fwk.Unschedulable, "Insufficient GPU")
 	}
-	if node.Counts(request.Resource) {
+	if node.CountedAs(request.Resource) != nil {
 		return nil
 	}
-	p.ledger.Reserve(pod.UID, name, p.choose(request.Request, pod, info, node.Free), request.Milli)
+	p.ledger.Reserve(pod.UID, name, p.choose(&request, pod, info, &node), request.Milli)
 	return nil
 }
 
 // errReservedByOthers has the pod tried again soon: the next snapshot has the other pods, or they are gone.
 var errReservedByOthers = errors.New("the node's devices are promised to pods that the scheduler's snapshot lacks")
 
-func (p *Plugin) choose(request gpu.Request, pod *v1.Pod, info fwk.NodeInfo, free []int64) uint64 {
+func (p *Plugin) choose(request *gpu.Request, pod *v1.Pod, info fwk.NodeInfo, node *gpu.Node) uint64 {
 	if selector := scoring.DeviceSelectorFor(fwk.ProfileName(p.handle)); selector != nil {
-		if devices, ok := selector.Devices(pod, info); ok && request.MayHave(devices, free) {
+		if devices, ok := selector.Devices(pod, info); ok && node.MayGive(devices, request) {
 			return devices
 		}
 	}
-	return request.BestFit(free)
+	return node.BestFit(request)
 }
 
 // Unreserve takes the devices back.

@@ -91,7 +91,7 @@ func sizeOfNode(node *v1.Node) clusterSize {
 	all := node.Status.Allocatable
 	size := clusterSize{cpuMilli: all.Cpu().MilliValue(), memory: all.Memory().Value()}
 	if devices, err := gpu.CapacityOf(node); err == nil {
-		gpus := int64(devices.Count)
+		gpus := int64(len(devices.Free))
 		for _, each := range devices.Counted {
 			gpus += each.Free
 		}

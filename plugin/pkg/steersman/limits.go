@@ -173,8 +173,8 @@ func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
 	if request.Count == 0 {
 		return true
 	}
-	there := gpu.NodeState(node)
-	return there.Err == nil && there.Accepts(request) && there.Fits(request)
+	gpus := gpu.Assumed.NodeState(node)
+	return gpus.Err == nil && gpus.Accepts(&request) && gpus.Fits(&request)
 }
 
 func preventsScheduling(taint *v1.Taint) bool {

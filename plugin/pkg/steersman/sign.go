@@ -27,7 +27,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 		return nil, fwk.NewStatus(fwk.Unschedulable, "scores are not those of a policy in this process")
 	}
 	loaded := p.policyStore.LoadedPolicy()
-	if loaded == nil || !loaded.Policy.Traits().Pointwise || !loaded.Policy.Traits().Points {
+	if loaded == nil || !loaded.Policy.Pointwise || !loaded.Policy.Points {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the next best node is not known before the pod is placed")
 	}
 	if p.limits != nil && isLimited(pod) {

@@ -82,9 +82,9 @@ func (p *Plugin) checkPolicy() error {
 func logPolicyRead(logger klog.Logger, file string, loaded *native.LoadedPolicy, err error) {
 	switch {
 	case err == nil:
-		logger.Info("Policy in use", "policy", loaded.Policy.Name(), "file", file)
+		logger.Info("Policy in use", "policy", loaded.Policy.Name, "file", file)
 	case loaded != nil:
-		logger.Error(err, "The policy file cannot be used; the previous policy stays in use", "policy", loaded.Policy.Name())
+		logger.Error(err, "The policy file cannot be used; the previous policy stays in use", "policy", loaded.Policy.Name)
 	default:
 		logger.Error(err, "The policy file cannot be used; all nodes get the same score until it can be")
 	}
