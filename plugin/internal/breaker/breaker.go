@@ -8,28 +8,18 @@ import (
 	"time"
 )
 
-// State reports whether a breaker lets requests through.
-type State int
+// State says whether a breaker lets requests through; it is its name in metrics.
+type State string
 
 // The states of a breaker.
 const (
-	Closed   State = iota // all requests pass
-	Open                  // none does
-	HalfOpen              // one at a time does, to see whether the service is back
+	Closed   State = "closed"    // all requests pass
+	Open     State = "open"      // no request passes
+	HalfOpen State = "half-open" // one at a time passes, to see whether the service is back
 )
 
-// String returns the name of the state, as metrics have it.
-func (s State) String() string {
-	switch s {
-	case Closed:
-		return "closed"
-	case Open:
-		return "open"
-	case HalfOpen:
-		return "half-open"
-	}
-	return "unknown"
-}
+// States are all states.
+var States = []State{Closed, Open, HalfOpen}
 
 // successesPerFailure is how many successes compensate one failure. So a service that fails occasionally stays in use, and one
 // that fails more often than once in that many requests does not, however its failures are spread.
@@ -51,7 +41,7 @@ type Breaker struct {
 // New returns a closed breaker that opens after so many failures, and lets a probe through when it was open for so
 // long. Fewer than one failure, or no time, are taken as one failure and as a nanosecond.
 func New(failures int, open time.Duration) *Breaker {
-	return &Breaker{limit: max(failures, 1) * successesPerFailure, open: max(open, 1), now: time.Now}
+	return &Breaker{limit: max(failures, 1) * successesPerFailure, open: max(open, 1), now: time.Now, state: Closed}
 }
 
 // Allow reports whether a request may be made. Each one that was allowed must be followed by Done.

@@ -1,3 +1,10 @@
+// Package native evaluates a policy file inside kube-scheduler.
+//
+// What a policy sees is made of the scheduler's own snapshot, all of it, by the rules of steersman's live scheduler
+// (src/steersman/kubernetes/cache/cluster_cache.py): the same cluster gives the same scores there and here. Two things cannot be known here
+// as they are there, and matter to networks that see the cluster (Traits.Pointwise is false) alone: how many pods wait
+// since they fit nowhere is taken for none, and the share of nodes that a pod fits on is that of the nodes that
+// kube-scheduler looked at, so that percentageOfNodesToScore should be 100 for them.
 package native
 
 import (
@@ -15,20 +22,13 @@ import (
 
 // Why a policy has no scores.
 var (
-	ErrNoPolicy  = reason{errors.New("there is no policy yet"), "no-policy"}
-	ErrNoRoom    = reason{errors.New("the pod has room on none of the nodes, as the policy sees them"), "no-room"}
-	errNoNode    = reason{errors.New("a node is not in the scheduler's snapshot"), "snapshot"}
-	errNoListing = reason{errors.New("the scheduler's snapshot cannot be read"), "snapshot"}
+	errNoPolicy = &scoring.Error{Err: errors.New("there is no policy yet"), Reason: "no-policy", Harmless: true}
+	errNoRoom   = &scoring.Error{
+		Err: errors.New("the pod has room on none of the nodes, as the policy sees them"), Reason: "no-room", Harmless: true,
+	}
+	errNoNode    = &scoring.Error{Err: errors.New("a node is not in the scheduler's snapshot"), Reason: "snapshot"}
+	errNoListing = &scoring.Error{Err: errors.New("the scheduler's snapshot cannot be read"), Reason: "snapshot"}
 )
-
-// reason is an error with a name for counters.
-type reason struct {
-	error
-	name string
-}
-
-// Reason returns what counters call it.
-func (r reason) Reason() string { return r.name }
 
 // Source scores nodes by the policy of a PolicyStore.
 type Source struct {
@@ -53,11 +53,11 @@ func New(store *PolicyStore, snapshot scoring.Snapshot) *Source {
 	return &Source{store: store, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
 }
 
-// Scores implements scoring.Source. Its errors have a Reason.
+// Scores implements scoring.Source.
 func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
 	loaded := s.store.LoadedPolicy()
 	if loaded == nil {
-		return ErrNoPolicy
+		return errNoPolicy
 	}
 	signature, err := SignatureOf(pod)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Source) rank(
 	}
 	first := best(s.chosen, s.raw)
 	if first < 0 {
-		return ErrNoRoom
+		return errNoRoom
 	}
 	scoring.Rank(s.raw, first, out)
 	return nil

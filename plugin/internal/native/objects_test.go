@@ -155,8 +155,8 @@ func compare(t *testing.T, source *Source, nodes list, cluster *objectCluster, p
 	for i, pod := range cluster.Pods {
 		err, first := source.Scores(t.Context(), pod, nodes, out), wanted.Best[i]
 		if first < 0 {
-			if !errors.Is(err, ErrNoRoom) {
-				t.Errorf("%s: %v, not %v", pod.Name, err, ErrNoRoom)
+			if !errors.Is(err, errNoRoom) {
+				t.Errorf("%s: %v, not %v", pod.Name, err, errNoRoom)
 			}
 			continue
 		}

@@ -51,11 +51,14 @@ func (s *PolicyStore) LoadedPolicy() *LoadedPolicy { return s.loaded.Load() }
 func (s *PolicyStore) Reload() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	result := stampOf(s.path) // before it is read: what changes meanwhile is found by the next check
-	if s.reads++; s.reads > 1 && result == s.stamp {
+	var now stamp // before it is read: what changes meanwhile is found by the next check
+	if info, err := os.Stat(s.path); err == nil {
+		now = stamp{info.ModTime(), info.Size()}
+	}
+	if s.reads++; s.reads > 1 && now == s.stamp {
 		return
 	}
-	s.stamp = result
+	s.stamp = now
 	read, err := s.read()
 	if err == nil {
 		number := 1
@@ -74,22 +77,14 @@ func (s *PolicyStore) read() (result *policy.Policy, err error) {
 			result, err = nil, fmt.Errorf("%s: cannot be read: %v", s.path, cause)
 		}
 	}()
-	var profile *policy.Profile
+	file := &policy.Policy{}
 	if s.path != "" {
-		if result, err = policy.Load(s.path); err != nil {
+		if file, err = policy.Load(s.path); err != nil {
 			return nil, err
 		}
-		profile = result.Profile
 	}
 	if s.name != "" {
-		return policy.Builtin(s.name, profile)
+		return policy.Builtin(s.name, file.Profile)
 	}
-	return result, nil
-}
-
-func stampOf(path string) stamp {
-	if result, err := os.Stat(path); path != "" && err == nil {
-		return stamp{result.ModTime(), result.Size()}
-	}
-	return stamp{}
+	return file, nil
 }

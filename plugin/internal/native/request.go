@@ -8,6 +8,7 @@ import (
 
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/policy"
+	"steersman.dev/plugin/internal/scoring"
 )
 
 // Signature is what scores depend on of a pod, but for its owner: pods of one signature have the same score on the same
@@ -18,21 +19,12 @@ type Signature struct {
 	GPUResource                                              string
 }
 
-// BadPod is the error of a pod whose requests are invalid; the policy is not to blame.
-type BadPod struct{ error }
-
-// Reason returns its label in counters.
-func (BadPod) Reason() string { return "pod" }
-
-// Unwrap returns what is wrong.
-func (e BadPod) Unwrap() error { return e.error }
-
-// SignatureOf returns what a pod requests, as kube-scheduler will count it on the pod's node. The error is a BadPod.
+// SignatureOf returns what a pod requests, as kube-scheduler will count it on the pod's node. The error is of the pod alone.
 func SignatureOf(pod *v1.Pod) (Signature, error) {
 	requests := (&framework.PodInfo{Pod: pod}).CalculateResource()
 	devices, err := gpu.RequestOf(pod)
 	if err != nil {
-		return Signature{}, BadPod{err}
+		return Signature{}, &scoring.Error{Err: err, Reason: "pod", Harmless: true}
 	}
 	return Signature{
 		CPU: requests.Resource.GetMilliCPU(), Memory: requests.Resource.GetMemory(),

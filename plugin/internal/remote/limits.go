@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -27,67 +25,27 @@ type Limit struct {
 	Ignored []string // what is wrong with annotations that are invalid
 }
 
-// limitAnswer is what the service says. A newer service may say more.
-type limitAnswer struct {
-	NodeSet once[string]   `json:"nodeSet"`
-	Kept    once[*string]  `json:"kept"`
-	Outcome once[string]   `json:"outcome"`
-	Ignored once[[]string] `json:"ignored"`
-	Neutral once[string]   `json:"neutral"`
-}
-
 // Limit asks the service which nodes keep the hard limit of a pod. The errors are those of Scores.
 func (c *Client) Limit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (*Limit, error) {
-	var result *Limit
-	most := bytesOverhead + len(nodes)
-	err := c.ask(ctx, limitsPath, pod, nodes, most, func(content []byte, asked *nodeSetRequest) (string, error) {
-		var version string
-		var err error
-		result, version, err = decodeLimit(content, asked, nodes)
-		return version, err
-	})
+	answer, order, err := c.ask(ctx, limitsPath, pod, nodes, bytesOverhead+len(nodes))
 	if err != nil {
 		return nil, err
 	}
-	return result, nil
-}
-
-// decodeLimit returns an answer about nodes and the version of their set, or what is wrong with it.
-func decodeLimit(content []byte, asked *nodeSetRequest, nodes []fwk.NodeInfo) (*Limit, string, error) {
-	var decoded limitAnswer
-	if err := json.Unmarshal(content, &decoded); err != nil {
-		return nil, "", fmt.Errorf("the answer is malformed: %s", quoted([]byte(err.Error())))
+	outcome := oneOf(answer.Outcome, "", "kept safely", "kept", "kept by no node", "not measured")
+	limit := &Limit{Outcome: outcome, Ignored: answer.Ignored}
+	if answer.Kept == nil {
+		return limit, nil
 	}
-	switch {
-	case decoded.Neutral.value != "":
-		return nil, "", &Declined{knownReason(decoded.Neutral.value)}
-	case decoded.NodeSet.value == "":
-		return nil, "", errors.New("the answer names no version of the node set")
+	if len(answer.Kept) != (len(nodes)+7)/8 {
+		return nil, fmt.Errorf("kept: %d bytes are no mask of %d nodes", len(answer.Kept), len(nodes))
 	}
-	result := &Limit{Outcome: knownOutcome(decoded.Outcome.value), Ignored: decoded.Ignored.value}
-	if decoded.Kept.value == nil {
-		return result, decoded.NodeSet.value, nil
-	}
-	mask, err := base64.StdEncoding.DecodeString(*decoded.Kept.value)
-	if err != nil || len(mask) != (len(nodes)+7)/8 {
-		return nil, "", fmt.Errorf("kept: %s is no mask of %d nodes", quoted([]byte(*decoded.Kept.value)), len(nodes))
-	}
-	for i, n := range asked.order {
-		if mask[i/8]&(1<<(i%8)) != 0 {
-			result.Nodes = append(result.Nodes, nodes[n].Node().Name)
+	for i, n := range order {
+		if answer.Kept[i/8]&(1<<(i%8)) != 0 {
+			limit.Nodes = append(limit.Nodes, nodes[n].Node().Name)
 		}
 	}
-	if len(result.Nodes) == 0 {
-		return nil, "", errors.New("kept: leaves no node")
+	if len(limit.Nodes) == 0 {
+		return nil, errors.New("kept: leaves no node")
 	}
-	return result, decoded.NodeSet.value, nil
-}
-
-// knownOutcome returns an outcome as one of those that a service has, so that they can be counted.
-func knownOutcome(outcome string) string {
-	switch outcome {
-	case "", "kept safely", "kept", "kept by no node", "not measured":
-		return outcome
-	}
-	return "other"
+	return limit, nil
 }

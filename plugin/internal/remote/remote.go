@@ -57,25 +57,6 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Declined is the answer of a service that has no scores about a pod, and says so.
-type Declined struct {
-	Reason string // shadow, deadline, overload, stale, policy, unusual: see apps/service/admission.py
-}
-
-func (d *Declined) Error() string {
-	return fmt.Sprintf("the service answers with neutral scores: %s", d.Reason)
-}
-
-// Failure returns the error that a circuit breaker counts for an error of Scores: nil where the service works and only
-// declines this pod.
-func Failure(err error) error {
-	var declined *Declined
-	if errors.As(err, &declined) && declined.Reason != "deadline" && declined.Reason != "overload" {
-		return nil
-	}
-	return err
-}
-
 // Client asks a service. It is safe for concurrent use.
 type Client struct {
 	endpoint        string
@@ -92,62 +73,67 @@ func New(ctx context.Context, config Config, snapshot scoring.Snapshot) (*Client
 		return nil, err
 	}
 	result := newReloadingClient(config)
-	go result.keep(ctx, reloadInterval)
+	go result.reload(ctx, reloadInterval)
 	endpoint := strings.TrimSuffix(config.Endpoint, "/")
 	return &Client{endpoint: endpoint, reloadingClient: result, nodes: snapshotNodes{list: snapshot}}, nil
 }
 
-// Scores asks the service, see scoring.Source. The error is a Declined where the service says that it has no scores,
-// and else one line about what went wrong.
+// Scores asks the service, see scoring.Source. The error is one line about what went wrong; a scoring.Error where the
+// service says that it has no scores.
 func (c *Client) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
-	most := bytesOverhead + bytesOfScore*len(nodes)
-	return c.ask(ctx, scoresPath, pod, nodes, most, func(content []byte, asked *nodeSetRequest) (string, error) {
-		got := &target{out: out[:len(nodes)], order: asked.order}
-		err := got.decode(content, asked.version)
-		return got.version, err
-	})
+	answer, order, err := c.ask(ctx, scoresPath, pod, nodes, bytesOverhead+bytesOfScore*len(nodes))
+	if err != nil {
+		return err
+	}
+	if len(answer.Scores) != len(nodes) {
+		return fmt.Errorf("the answer has %d scores for %d nodes", len(answer.Scores), len(nodes))
+	}
+	for i, score := range answer.Scores {
+		out[order[i]] = score
+	}
+	return nil
 }
 
-// ask sends a question about a pod and nodes, and decodes an answer of so many bytes at most. decode returns the version
-// that the service gave the node set.
+// ask sends a question about a pod and nodes, and returns an answer of so many bytes at most, and to which of the nodes
+// its parts belong.
 func (c *Client) ask(
 	ctx context.Context, path string, pod *v1.Pod, nodes []fwk.NodeInfo, most int,
-	decode func(content []byte, asked *nodeSetRequest) (string, error),
-) error {
-	content, err := json.Marshal(stripPod(pod))
-	if err != nil {
-		return fmt.Errorf("the pod cannot be encoded: %w", err)
-	}
+) (*answer, []int, error) {
 	for range 2 {
 		asked, err := c.nodes.ask(nodes)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		answer, err := c.post(ctx, path, asked.body(content), asked.version, most)
+		asked.Pod = stripPod(pod)
+		body, err := json.Marshal(asked)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the pod cannot be encoded: %w", err)
+		}
+		content, err := c.post(ctx, path, body, asked.NodeSet, most)
 		if errors.Is(err, errUnknownSet) {
 			c.nodes.setVersion(asked.list, "")
 			continue // with the names
 		}
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		version, err := decode(answer, &asked)
-		if err == nil && asked.version == nil {
-			c.nodes.setVersion(asked.list, version)
+		decoded, err := decode(content, asked.NodeSet)
+		if err == nil && asked.NodeSet == "" {
+			c.nodes.setVersion(asked.list, decoded.NodeSet)
 		}
-		return err
+		return decoded, asked.order, err
 	}
-	return errUnknownSet
+	return nil, nil, errUnknownSet
 }
 
 var errUnknownSet = errors.New("the service does not know the version of the node set")
 
-// post sends a body and returns the answer of so many bytes at most. version: that was sent instead of names, nil: none
+// post sends a body and returns the answer of so many bytes at most. version: that was sent instead of names, "": none
 // was.
-func (c *Client) post(ctx context.Context, path string, body, version []byte, most int) ([]byte, error) {
-	transport, err := c.reloadingClient.now()
-	if err != nil {
-		return nil, err
+func (c *Client) post(ctx context.Context, path string, body []byte, version string, most int) ([]byte, error) {
+	transport := c.reloadingClient.current.Load()
+	if transport.err != nil {
+		return nil, transport.err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint+path, bytes.NewReader(body))
 	if err != nil {
@@ -163,7 +149,7 @@ func (c *Client) post(ctx context.Context, path string, body, version []byte, mo
 	switch {
 	case err != nil:
 		return nil, requestError(ctx, err)
-	case answer.StatusCode == http.StatusNotFound && version != nil:
+	case answer.StatusCode == http.StatusNotFound && version != "":
 		return nil, errUnknownSet
 	case answer.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the service answers with status %d: %s", answer.StatusCode, errorMessage(content))

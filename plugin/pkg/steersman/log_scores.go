@@ -1,6 +1,7 @@
 package steersman
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -49,14 +50,10 @@ func (p *Plugin) logBinding(ctx context.Context, pod *v1.Pod, node string, resul
 
 // bestScores returns the nodes with the highest scores, at most maxLoggedNodes.
 func bestScores(nodes []fwk.NodeInfo, scores []int64) []nodeScore {
-	order := make([]int, len(nodes))
-	for i := range order {
-		order[i] = i
+	result := make([]nodeScore, len(nodes))
+	for i, node := range nodes {
+		result[i] = nodeScore{node.Node().Name, scores[i]}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return int(scores[b] - scores[a]) })
-	result := make([]nodeScore, 0, min(len(order), maxLoggedNodes))
-	for _, i := range order[:min(len(order), maxLoggedNodes)] {
-		result = append(result, nodeScore{nodes[i].Node().Name, scores[i]})
-	}
-	return result
+	slices.SortStableFunc(result, func(a, b nodeScore) int { return cmp.Compare(b.Score, a.Score) })
+	return result[:min(len(result), maxLoggedNodes)]
 }

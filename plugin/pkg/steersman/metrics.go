@@ -1,6 +1,7 @@
 package steersman
 
 import (
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -87,11 +88,7 @@ func (r *recorder) observeLimit(outcome string) {
 }
 
 func (r *recorder) observeBinding(agrees bool) {
-	label := "false"
-	if agrees {
-		label = "true"
-	}
-	agreement.WithLabelValues(r.profile, label).Inc()
+	agreement.WithLabelValues(r.profile, strconv.FormatBool(agrees)).Inc()
 }
 
 // observePolicyRead records a look at the policy file: the policy in use, and what was wrong with the file.
@@ -109,11 +106,11 @@ func (r *recorder) observePolicyRead(loaded *native.LoadedPolicy, err error) {
 }
 
 func (r *recorder) observeBreaker(name string, now breaker.State) {
-	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
+	for _, state := range breaker.States {
 		value := 0.0
 		if state == now {
 			value = 1
 		}
-		breakerState.WithLabelValues(r.profile, name, state.String()).Set(value)
+		breakerState.WithLabelValues(r.profile, name, string(state)).Set(value)
 	}
 }

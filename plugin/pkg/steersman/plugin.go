@@ -13,7 +13,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"steersman.dev/plugin/internal/breaker"
 	fwk "steersman.dev/plugin/internal/framework"
@@ -34,7 +36,7 @@ type Plugin struct {
 	policyStore       *native.PolicyStore // nil if the scores are a service's
 	limits            limitSource         // nil without a service, and in shadow
 	limitBreaker      *breaker.Breaker
-	retryWithoutLimit *retryWithoutLimit
+	retryWithoutLimit *lru.Cache // pods that are to be tried without their limit, once
 	handle            fwk.Handle
 	breaker           *breaker.Breaker
 	recorder          *recorder
@@ -62,7 +64,7 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", fwk.ProfileName(handle))
 	plugin := &Plugin{
 		args:              args,
-		retryWithoutLimit: newRetryWithoutLimit(),
+		retryWithoutLimit: lru.New(maxRetries),
 		handle:            handle,
 		breaker:           breaker.New(args.Breaker.Failures, args.open),
 		limitBreaker:      breaker.New(args.Breaker.Failures, args.open),
@@ -81,19 +83,12 @@ func (p *Plugin) Name() string { return Name }
 
 // reloadAndObserve reloads the policy file, if there is one, and publishes the states of the breakers every second.
 func (p *Plugin) reloadAndObserve(ctx context.Context, hasLimits bool) {
-	ticker := time.NewTicker(reloadInterval)
-	defer ticker.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(context.Context) {
 		p.observeBreakers(hasLimits)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
 		if p.policyStore != nil {
 			p.policyStore.Reload()
 		}
-	}
+	}, reloadInterval)
 }
 
 // observeBreakers publishes the states of the breakers; that of limits only if they are asked for.

@@ -18,7 +18,6 @@ import (
 
 	"steersman.dev/plugin/internal/breaker"
 	fwk "steersman.dev/plugin/internal/framework"
-	"steersman.dev/plugin/internal/remote"
 	"steersman.dev/plugin/internal/scoring"
 )
 
@@ -185,7 +184,9 @@ func TestWhateverGoesWrongAllNodesAreEqual(t *testing.T) {
 		{"hangs", "deadline", true, func(ctx context.Context, _ []int64) error { <-ctx.Done(); return ctx.Err() }},
 		{"too high", "range", true, func(_ context.Context, out []int64) error { out[1] = 101; return nil }},
 		{"too low", "range", true, func(_ context.Context, out []int64) error { out[2] = -1; return nil }},
-		{"declines", "declined", false, func(context.Context, []int64) error { return &remote.Declined{Reason: "stale"} }},
+		{"declines", "declined", false, func(context.Context, []int64) error {
+			return &scoring.Error{Err: errors.New("no"), Reason: "declined", Harmless: true}
+		}},
 	} {
 		t.Run(each.name, func(t *testing.T) {
 			plugin := plugged(t, `{"policy": "best-fit", "timeout": "20ms", "breaker": {"failures": 3, "open": "1h"}}`, nodes)

@@ -1,6 +1,12 @@
 package scoring
 
-import fwk "steersman.dev/plugin/internal/framework"
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	fwk "steersman.dev/plugin/internal/framework"
+)
 
 // Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
 type Snapshot func() ([]fwk.NodeInfo, error)
@@ -17,26 +23,14 @@ type Places struct {
 
 // Follow records the nodes of a snapshot, and reports whether they are others than before, or in another order.
 func (p *Places) Follow(infos []fwk.NodeInfo) bool {
-	if p.has(infos) {
+	if slices.Equal(infos, p.infos) {
 		return false
 	}
-	p.infos = append([]fwk.NodeInfo(nil), infos...)
+	p.infos = slices.Clone(infos)
 	p.index = make(map[string]int, len(infos))
 	for n, info := range infos {
 		if node := info.Node(); node != nil {
 			p.index[node.Name] = n
-		}
-	}
-	return true
-}
-
-func (p *Places) has(infos []fwk.NodeInfo) bool {
-	if len(infos) != len(p.infos) {
-		return false
-	}
-	for n, info := range infos {
-		if p.infos[n] != info {
-			return false
 		}
 	}
 	return true
@@ -58,4 +52,26 @@ func (p *Places) Find(info fwk.NodeInfo) (int, bool) {
 	copy(p.next[1:], p.next[:])
 	p.next[0] = n + 1
 	return n, known
+}
+
+// Revision tells states of a node of the snapshot apart: two that are equal are of the same state. The zero value is of
+// none.
+//
+// The generation alone does not: while kube-scheduler tries a pod group, it adds each member that found a node to the
+// snapshot, and leaves the node's generation as it was (Snapshot.AssumePod). A member is added as the last pod of its
+// node and is an object of its own, so the number of pods and the last one tell.
+type Revision struct {
+	generation int64
+	pods       int
+	last       *v1.Pod
+	known      bool
+}
+
+// RevisionOf returns the revision of a node as it is now.
+func RevisionOf(info fwk.NodeInfo) Revision {
+	revision := Revision{generation: info.GetGeneration(), known: true}
+	if pods := info.GetPods(); len(pods) > 0 {
+		revision.pods, revision.last = len(pods), pods[len(pods)-1].GetPod()
+	}
+	return revision
 }
