@@ -1,10 +1,14 @@
+// Package framework has what the plugins use of kube-scheduler's framework, under one name for all supported minors of
+// Kubernetes. Up to 1.34 the interfaces of plugins belong to k8s.io/kubernetes, later all of it to k8s.io/kube-scheduler.
 package framework
 
-import fwk "k8s.io/kube-scheduler/framework"
+import (
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+)
 
 // Types and functions whose place is the same in all minors.
 type (
-	ActionType           = fwk.ActionType
 	ClusterEvent         = fwk.ClusterEvent
 	ClusterEventWithHint = fwk.ClusterEventWithHint
 	Code                 = fwk.Code
@@ -42,3 +46,12 @@ var (
 	AsStatus  = fwk.AsStatus
 	NewStatus = fwk.NewStatus
 )
+
+// Deleted returns an object that an informer says was deleted; false if it is of another type.
+func Deleted[T any](obj any) (T, bool) {
+	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	object, ok := obj.(T)
+	return object, ok
+}

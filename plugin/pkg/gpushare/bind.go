@@ -54,12 +54,8 @@ func (p *Plugin) send(ctx context.Context, binding *v1.Binding) error {
 // mayBeDone reports whether a binding may have succeeded all the same: its answer was lost, or it is in conflict with an
 // attempt of our own whose answer was lost.
 func mayBeDone(err error) bool {
-	switch code := statusOf(err); {
-	case code == 0, code == 409, code >= 500:
-		return true
-	default:
-		return false
-	}
+	code := statusOf(err)
+	return code == 0 || code == 409 || code >= 500
 }
 
 // statusOf returns the HTTP status of an answer; 0 if there was none.

@@ -1,3 +1,18 @@
+// Package gpushare is the plugin SteersmanGpuShare of kube-scheduler: pods that share GPUs by annotations.
+//
+// It filters the nodes that have the devices, chooses devices when a node is chosen, and binds. The devices are written
+// to the pod by the binding itself: the API server merges a Binding's annotations into the pod in the same write, so that
+// a pod never has a node without its devices or the other way round. A patch before the binding would be another
+// request, and needs a right to patch pods that kube-scheduler does not have.
+//
+// A profile must enable it at multiPoint and at bind, so that it comes before DefaultBinder, to which it leaves all pods
+// without GPUs:
+//
+//	plugins:
+//	  multiPoint: {enabled: [{name: SteersmanGpuShare}]}
+//	  bind: {enabled: [{name: SteersmanGpuShare}]}
+//
+// Where a profile lacks the latter, pods that share GPUs stay unschedulable, and their events say why.
 package gpushare
 
 import (
@@ -33,7 +48,7 @@ var (
 type Plugin struct {
 	handle      fwk.Handle
 	ledger      *gpu.Ledger
-	nodes       nodes
+	nodes       sync.Map // of *countedNode by name, for as long as nodes do not change
 	checking    sync.Once
 	configError string // about the profile
 }
@@ -54,7 +69,7 @@ func (*Plugin) Name() string { return Name }
 func (p *Plugin) follow() error {
 	informers := p.handle.SharedInformerFactory().Core().V1()
 	_, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if pod, ok := deleted(obj).(*v1.Pod); ok {
+		if pod, ok := fwk.Deleted[*v1.Pod](obj); ok {
 			p.ledger.Release(pod.UID)
 		}
 	}})
@@ -62,19 +77,11 @@ func (p *Plugin) follow() error {
 		return err
 	}
 	_, err = informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if node, ok := deleted(obj).(*v1.Node); ok {
-			p.nodes.forget(node.Name)
+		if node, ok := fwk.Deleted[*v1.Node](obj); ok {
+			p.nodes.Delete(node.Name)
 		}
 	}})
 	return err
-}
-
-// deleted returns an object that an informer says was deleted.
-func deleted(obj any) any {
-	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		return last.Obj
-	}
-	return obj
 }
 
 // PreFilter reads what the pod requests. Pods without GPUs are none of ours.
@@ -125,7 +132,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	request, node := result.(requestState).Request, p.nodes.nodeState(p.ledger, info)
+	request, node := result.(requestState).Request, p.nodeState(info)
 	if !gpu.IsShared(request) {
 		return filterPlugged(request, info, node)
 	}
@@ -144,8 +151,24 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	return nil
 }
 
+// countedNode is what was counted of a node.
+type countedNode struct {
+	gpu.Node
+	revision scoring.Revision
+}
+
+func (p *Plugin) nodeState(info fwk.NodeInfo) *countedNode {
+	name, revision := info.Node().Name, scoring.RevisionOf(info)
+	if former, ok := p.nodes.Load(name); ok && former.(*countedNode).revision == revision {
+		return former.(*countedNode)
+	}
+	counted := &countedNode{p.ledger.NodeState(info), revision}
+	p.nodes.Store(name, counted)
+	return counted
+}
+
 // filterPlugged filters a node for a pod that asks a device plugin or a DeviceClass for its GPUs.
-func filterPlugged(request gpu.Request, info fwk.NodeInfo, node *gpu.Node) *fwk.Status {
+func filterPlugged(request gpu.Request, info fwk.NodeInfo, node *countedNode) *fwk.Status {
 	switch {
 	case node.Err == nil && !request.Accepts(gpu.ModelOf(info.Node(), request.Resource)):
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "node(s) didn't have the GPU model")
