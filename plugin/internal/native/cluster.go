@@ -1,7 +1,8 @@
 package native
 
 import (
-	fwk "steersman.dev/plugin/internal/framework"
+	fwk "k8s.io/kube-scheduler/framework"
+
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"

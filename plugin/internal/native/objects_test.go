@@ -12,9 +12,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-
-	fwk "steersman.dev/plugin/internal/framework"
 )
 
 // vectorFolder holds what the Python side computes, see tests/contract/objects.py.

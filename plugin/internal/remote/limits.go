@@ -6,8 +6,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-
-	fwk "steersman.dev/plugin/internal/framework"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // LimitKeys are the annotations that limit a pod's latency to its users, in milliseconds: ours, and Matranga's.

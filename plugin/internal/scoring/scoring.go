@@ -8,8 +8,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-
-	fwk "steersman.dev/plugin/internal/framework"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 const (

@@ -4,8 +4,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-
-	fwk "steersman.dev/plugin/internal/framework"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().

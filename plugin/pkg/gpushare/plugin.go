@@ -24,10 +24,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -36,17 +37,17 @@ import (
 const Name = "SteersmanGpuShare"
 
 var (
-	_ fwk.PreFilterPlugin   = &Plugin{}
-	_ fwk.FilterPlugin      = &Plugin{}
-	_ fwk.ReservePlugin     = &Plugin{}
-	_ fwk.BindPlugin        = &Plugin{}
-	_ fwk.EnqueueExtensions = &Plugin{}
-	_ fwk.SignPlugin        = &Plugin{}
+	_ compat.PreFilterPlugin   = &Plugin{}
+	_ compat.FilterPlugin      = &Plugin{}
+	_ compat.ReservePlugin     = &Plugin{}
+	_ compat.BindPlugin        = &Plugin{}
+	_ compat.EnqueueExtensions = &Plugin{}
+	_ compat.SignPlugin        = &Plugin{}
 )
 
 // Plugin implements shared GPUs for a profile.
 type Plugin struct {
-	handle      fwk.Handle
+	handle      compat.Handle
 	ledger      *gpu.Ledger
 	nodes       sync.Map // of *countedNode by name, for as long as nodes do not change
 	checking    sync.Once
@@ -54,7 +55,7 @@ type Plugin struct {
 }
 
 // New makes the plugin of a profile. It has no arguments.
-func New(_ context.Context, arguments runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+func New(_ context.Context, arguments runtime.Object, handle compat.Handle) (compat.Plugin, error) {
 	if unknown, ok := arguments.(*runtime.Unknown); ok && len(unknown.Raw) > 0 {
 		return nil, fmt.Errorf("pluginConfig of %s: it takes no args", Name)
 	}
@@ -69,7 +70,7 @@ func (*Plugin) Name() string { return Name }
 func (p *Plugin) follow() error {
 	informers := p.handle.SharedInformerFactory().Core().V1()
 	_, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if pod, ok := fwk.Deleted[*v1.Pod](obj); ok {
+		if pod, ok := compat.Deleted[*v1.Pod](obj); ok {
 			p.ledger.Release(pod.UID)
 		}
 	}})
@@ -77,7 +78,7 @@ func (p *Plugin) follow() error {
 		return err
 	}
 	_, err = informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if node, ok := fwk.Deleted[*v1.Node](obj); ok {
+		if node, ok := compat.Deleted[*v1.Node](obj); ok {
 			p.nodes.Delete(node.Name)
 		}
 	}})
@@ -87,7 +88,7 @@ func (p *Plugin) follow() error {
 // PreFilter reads what the pod requests. Pods without GPUs are none of ours.
 func (p *Plugin) PreFilter(
 	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
-) (*fwk.PreFilterResult, *fwk.Status) {
+) (*compat.PreFilterResult, *fwk.Status) {
 	request, err := requestOf(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
@@ -119,7 +120,7 @@ type requestState struct{ gpu.Request }
 func (s requestState) Clone() fwk.StateData { return s }
 
 // PreFilterExtensions returns none: Filter counts the pods of the node that it is shown.
-func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+func (*Plugin) PreFilterExtensions() compat.PreFilterExtensions { return nil }
 
 // Filter lets a pod that shares GPUs on nodes that have enough devices with enough left, of a model that it accepts. Of
 // others it looks at the model alone: how many GPUs there are is for NodeResourcesFit, or DynamicResources where a
@@ -213,7 +214,7 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 var errReservedByOthers = errors.New("the node's devices are promised to pods that the scheduler's snapshot lacks")
 
 func (p *Plugin) choose(request *gpu.Request, pod *v1.Pod, info fwk.NodeInfo, node *gpu.Node) uint64 {
-	if selector := scoring.DeviceSelectorFor(fwk.ProfileName(p.handle)); selector != nil {
+	if selector := scoring.DeviceSelectorFor(compat.ProfileName(p.handle)); selector != nil {
 		if devices, ok := selector.Devices(pod, info); ok && node.MayGive(devices, request) {
 			return devices
 		}
@@ -227,12 +228,12 @@ func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ s
 }
 
 // SignPod says what the filter looks at, so that equal pods may be decided upon together.
-func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]compat.SignFragment, *fwk.Status) {
 	request, err := requestOf(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
-	return []fwk.SignFragment{{Key: Name, Value: request}}, nil
+	return []compat.SignFragment{{Key: Name, Value: request}}, nil
 }
 
 // configurationError returns what is wrong with the profile: another plugin would bind the pod, without its devices.
@@ -250,7 +251,7 @@ func (p *Plugin) configurationError() string {
 				break
 			}
 		}
-		p.configError = fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", fwk.ProfileName(p.handle), Name)
+		p.configError = fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", compat.ProfileName(p.handle), Name)
 	})
 	return p.configError
 }

@@ -21,28 +21,29 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	cached "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
 )
 
 // handle is as much of a framework as the plugin requests.
 type handle struct {
-	fwk.Handle
+	compat.Handle
 	snapshot *cached.Snapshot
 	client   kubernetes.Interface
 	factory  informers.SharedInformerFactory
 	binders  []string
 }
 
-func (h *handle) SnapshotSharedLister() fwk.SharedLister                 { return h.snapshot }
+func (h *handle) SnapshotSharedLister() compat.SharedLister              { return h.snapshot }
 func (h *handle) ClientSet() kubernetes.Interface                        { return h.client }
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
-func (h *handle) APICacher() fwk.APICacher                               { return nil }
+func (h *handle) APICacher() compat.APICacher                            { return nil }
 func (h *handle) ProfileName() string                                    { return "here" }
 func (h *handle) ListPlugins() *config.Plugins {
 	plugins := &config.Plugins{}

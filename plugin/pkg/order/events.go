@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/podowner"
 )
 
@@ -29,7 +29,7 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 		AddFunc:    func(obj any) { q.onPod(obj.(*v1.Pod)) },
 		UpdateFunc: func(_, obj any) { q.onPod(obj.(*v1.Pod)) },
 		DeleteFunc: func(obj any) {
-			if pod, ok := fwk.Deleted[*v1.Pod](obj); ok {
+			if pod, ok := compat.Deleted[*v1.Pod](obj); ok {
 				q.onEnd(pod)
 			}
 		},
@@ -41,7 +41,7 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 		AddFunc:    func(obj any) { q.onNode(nil, obj.(*v1.Node)) },
 		UpdateFunc: func(before, obj any) { q.onNode(before.(*v1.Node), obj.(*v1.Node)) },
 		DeleteFunc: func(obj any) {
-			if node, ok := fwk.Deleted[*v1.Node](obj); ok {
+			if node, ok := compat.Deleted[*v1.Node](obj); ok {
 				q.cluster.setNode(node.Name, nil)
 			}
 		},

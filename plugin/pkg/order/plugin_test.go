@@ -24,14 +24,14 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	testingclock "k8s.io/utils/clock/testing"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/orders"
 	"steersman.dev/plugin/internal/podowner"
 )
 
 // handle is as much of a framework as the plugin needs.
 type handle struct {
-	fwk.Handle
+	compat.Handle
 	client  kubernetes.Interface
 	factory informers.SharedInformerFactory
 }

@@ -10,10 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/remote"
 )
@@ -48,7 +49,7 @@ const (
 // that no such node takes for another reason, such as anti-affinity, is tried again without its limit (PostFilter).
 func (p *Plugin) PreFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
-) (result *fwk.PreFilterResult, status *fwk.Status) {
+) (result *compat.PreFilterResult, status *fwk.Status) {
 	if p.limits == nil || !isLimited(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -68,7 +69,7 @@ func (p *Plugin) PreFilter(
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	state.Write(limitAppliedKey, marker{})
-	return &fwk.PreFilterResult{NodeNames: sets.New(kept...)}, nil
+	return &compat.PreFilterResult{NodeNames: sets.New(kept...)}, nil
 }
 
 // isLimited reports whether a pod has an annotation that limits its latency, valid or not. The service is asked about a
@@ -114,8 +115,8 @@ func (p *Plugin) nodesWithinLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.
 
 // PostFilter retries a pod at once without its limit if no node that keeps the limit can take it.
 func (p *Plugin) PostFilter(
-	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
-) (*fwk.PostFilterResult, *fwk.Status) {
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ compat.NodeToStatusReader,
+) (*compat.PostFilterResult, *fwk.Status) {
 	if _, err := state.Read(limitAppliedKey); err == nil {
 		p.retryWithoutLimit.Add(pod.UID, nil)
 		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{klog.KObj(pod).String(): pod})
@@ -123,10 +124,10 @@ func (p *Plugin) PostFilter(
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// PreFilterExtensions implements fwk.PreFilterPlugin.
-func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+// PreFilterExtensions implements compat.PreFilterPlugin.
+func (p *Plugin) PreFilterExtensions() compat.PreFilterExtensions { return p }
 
-// AddPod implements fwk.PreFilterExtensions.
+// AddPod implements compat.PreFilterExtensions.
 func (p *Plugin) AddPod(context.Context, fwk.CycleState, *v1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
 	return nil
 }
@@ -156,7 +157,7 @@ func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
 	if !ok || info.Node() == nil || len(scheduler.AdmissionCheck(pod, info, false)) > 0 {
 		return false
 	}
-	tainted := fwk.IsTainted(info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling)
+	tainted := compat.IsTainted(info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling)
 	request, err := gpu.RequestOf(pod)
 	if tainted || err != nil {
 		return false

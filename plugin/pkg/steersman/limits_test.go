@@ -14,10 +14,11 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/remote"
 )
 
@@ -28,7 +29,7 @@ type told struct {
 	activated []string
 }
 
-func (t *told) EventRecorder() fwk.EventRecorder { return t.recorder }
+func (t *told) EventRecorder() compat.EventRecorder { return t.recorder }
 func (t *told) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for key := range pods {
 		t.activated = append(t.activated, key)

@@ -7,8 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
-
-	fwk "steersman.dev/plugin/internal/framework"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // maxLoggedNodes limits the scores in a log line, which has the best nodes first.

@@ -15,10 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/lru"
 
 	"steersman.dev/plugin/internal/breaker"
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -37,38 +38,38 @@ type Plugin struct {
 	limits            limitSource         // nil without a service, and in shadow
 	limitBreaker      *breaker.Breaker
 	retryWithoutLimit *lru.Cache // pods that are to be tried without their limit, once
-	handle            fwk.Handle
+	handle            compat.Handle
 	breaker           *breaker.Breaker
 	recorder          *recorder
 	logger            *throttledLogger
 }
 
 var (
-	_ fwk.PreFilterPlugin  = (*Plugin)(nil)
-	_ fwk.FilterPlugin     = (*Plugin)(nil)
-	_ fwk.PostFilterPlugin = (*Plugin)(nil)
-	_ fwk.PreScorePlugin   = (*Plugin)(nil)
-	_ fwk.ScorePlugin      = (*Plugin)(nil)
-	_ fwk.ScoreExtensions  = (*Plugin)(nil)
-	_ fwk.SignPlugin       = (*Plugin)(nil)
-	_ fwk.PostBindPlugin   = (*Plugin)(nil)
+	_ compat.PreFilterPlugin  = (*Plugin)(nil)
+	_ compat.FilterPlugin     = (*Plugin)(nil)
+	_ compat.PostFilterPlugin = (*Plugin)(nil)
+	_ compat.PreScorePlugin   = (*Plugin)(nil)
+	_ compat.ScorePlugin      = (*Plugin)(nil)
+	_ compat.ScoreExtensions  = (*Plugin)(nil)
+	_ compat.SignPlugin       = (*Plugin)(nil)
+	_ compat.PostBindPlugin   = (*Plugin)(nil)
 )
 
 // New returns the plugin of a profile. It fails if its arguments are invalid, and not because a file or a service is
 // missing.
-func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+func New(ctx context.Context, given runtime.Object, handle compat.Handle) (compat.Plugin, error) {
 	args, err := parseArgs(given)
 	if err != nil {
 		return nil, err
 	}
-	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", fwk.ProfileName(handle))
+	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", compat.ProfileName(handle))
 	plugin := &Plugin{
 		args:              args,
 		retryWithoutLimit: lru.New(maxRetries),
 		handle:            handle,
 		breaker:           breaker.New(args.Breaker.Failures, args.open),
 		limitBreaker:      breaker.New(args.Breaker.Failures, args.open),
-		recorder:          newRecorder(fwk.ProfileName(handle)),
+		recorder:          newRecorder(compat.ProfileName(handle)),
 		logger:            newThrottledLogger(logger),
 	}
 	if err := plugin.createSources(ctx, logger, handle); err != nil {
@@ -78,7 +79,7 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	return plugin, nil
 }
 
-// Name implements fwk.Plugin.
+// Name implements compat.Plugin.
 func (p *Plugin) Name() string { return Name }
 
 // reloadAndObserve reloads the policy file, if there is one, and publishes the states of the breakers every second.
@@ -130,16 +131,16 @@ func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (
 }
 
 // ScoreExtensions returns the plugin itself.
-func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
+func (p *Plugin) ScoreExtensions() compat.ScoreExtensions { return p }
 
 // NormalizeScore writes the scores that PreScore found. It always succeeds.
-func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList) *fwk.Status {
+func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, out compat.NodeScoreList) *fwk.Status {
 	writeScores(state, out)
 	return nil
 }
 
 // writeScores writes the scores that PreScore found, if it is enabled and found any.
-func writeScores(state fwk.CycleState, out fwk.NodeScoreList) {
+func writeScores(state fwk.CycleState, out compat.NodeScoreList) {
 	value, err := state.Read(stateKey)
 	if err != nil {
 		return
@@ -152,7 +153,7 @@ func writeScores(state fwk.CycleState, out fwk.NodeScoreList) {
 }
 
 // matches reports whether there are scores about these nodes, which kube-scheduler lists in the order of PreScore.
-func (r *scoreResult) matches(listed fwk.NodeScoreList) bool {
+func (r *scoreResult) matches(listed compat.NodeScoreList) bool {
 	if r.scores == nil || len(listed) != len(r.nodes) {
 		return false
 	}

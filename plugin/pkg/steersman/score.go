@@ -6,9 +6,10 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -112,7 +113,7 @@ type signature struct {
 // nodes that the policy does: for built-in policies of integer scores (policy.Traits). Of all others, scores from
 // 0 to 100 are too coarse for the second best; networks that see the cluster, and a service, may think otherwise after
 // each placement; and a shadow is to see all pods.
-func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]compat.SignFragment, *fwk.Status) {
 	if p.policyStore == nil || p.args.Mode == modeShadow {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "scores are not those of a policy in this process")
 	}
@@ -127,5 +128,5 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
-	return []fwk.SignFragment{{Key: Name, Value: signature{loaded.Number, asked}}}, nil
+	return []compat.SignFragment{{Key: Name, Value: signature{loaded.Number, asked}}}, nil
 }

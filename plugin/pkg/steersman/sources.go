@@ -6,8 +6,9 @@ import (
 	"slices"
 
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/remote"
@@ -19,7 +20,7 @@ var telemetryPolicies = []string{"ma", "la", "lc", "p0"}
 
 // createSources creates the source of scores, and what is asked about latency limits. The error names the invalid
 // argument.
-func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle fwk.Handle) error {
+func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle compat.Handle) error {
 	snapshot := func() ([]fwk.NodeInfo, error) { return handle.SnapshotSharedLister().NodeInfos().List() }
 	if p.args.Endpoint != "" {
 		client, err := remote.New(ctx, remote.Config{
@@ -44,7 +45,7 @@ func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle f
 }
 
 func (p *Plugin) createNativeSource(
-	logger klog.Logger, handle fwk.Handle, snapshot scoring.Snapshot,
+	logger klog.Logger, handle compat.Handle, snapshot scoring.Snapshot,
 ) error {
 	if err := p.checkPolicy(); err != nil {
 		return err
@@ -57,7 +58,7 @@ func (p *Plugin) createNativeSource(
 	result := native.New(p.policyStore, snapshot)
 	p.source = result
 	if p.args.Mode != modeShadow {
-		scoring.RegisterSelector(fwk.ProfileName(handle), result)
+		scoring.RegisterSelector(compat.ProfileName(handle), result)
 	}
 	return nil
 }

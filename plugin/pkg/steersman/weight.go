@@ -5,8 +5,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -22,18 +23,18 @@ const WeightName = "SteersmanGpuWeight"
 type Weight struct{}
 
 var (
-	_ fwk.PreScorePlugin  = (*Weight)(nil)
-	_ fwk.ScorePlugin     = (*Weight)(nil)
-	_ fwk.ScoreExtensions = (*Weight)(nil)
-	_ fwk.SignPlugin      = (*Weight)(nil)
+	_ compat.PreScorePlugin  = (*Weight)(nil)
+	_ compat.ScorePlugin     = (*Weight)(nil)
+	_ compat.ScoreExtensions = (*Weight)(nil)
+	_ compat.SignPlugin      = (*Weight)(nil)
 )
 
 // NewWeight returns the plugin of a profile. It has no arguments.
-func NewWeight(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func NewWeight(context.Context, runtime.Object, compat.Handle) (compat.Plugin, error) {
 	return &Weight{}, nil
 }
 
-// Name implements fwk.Plugin.
+// Name implements compat.Plugin.
 func (*Weight) Name() string { return WeightName }
 
 // PreScore leaves pods without GPUs out.
@@ -50,15 +51,17 @@ func (*Weight) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (in
 }
 
 // ScoreExtensions returns the plugin itself.
-func (w *Weight) ScoreExtensions() fwk.ScoreExtensions { return w }
+func (w *Weight) ScoreExtensions() compat.ScoreExtensions { return w }
 
 // NormalizeScore writes the scores that Steersman's PreScore found, if the profile has that plugin.
 func (*Weight) NormalizeScore(
-	_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList,
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, out compat.NodeScoreList,
 ) *fwk.Status {
 	writeScores(state, out)
 	return nil
 }
 
 // SignPod adds nothing to what Steersman says of a pod.
-func (*Weight) SignPod(context.Context, *v1.Pod) ([]fwk.SignFragment, *fwk.Status) { return nil, nil }
+func (*Weight) SignPod(context.Context, *v1.Pod) ([]compat.SignFragment, *fwk.Status) {
+	return nil, nil
+}

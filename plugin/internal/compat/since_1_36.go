@@ -1,6 +1,6 @@
 //go:build !before1.36
 
-package framework
+package compat
 
 import (
 	"k8s.io/client-go/tools/events"
