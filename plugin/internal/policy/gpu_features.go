@@ -35,10 +35,6 @@ type featureEncoder struct {
 	usable    []usable          // by Profile.milli
 }
 
-func newFeatureEncoder(profile *Profile, leftovers *leftovers) *featureEncoder {
-	return &featureEncoder{profile: profile, leftovers: leftovers, usable: make([]usable, len(profile.milli))}
-}
-
 // encode computes the features of a node if it had so much milli-CPU left, and the devices of the bit mask so many
 // milli less. It returns the fragmented GPU milli unrounded: truncated scores hang on its last bits.
 func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uint64, milli int64, out *row) float64 {
@@ -124,7 +120,8 @@ type stateCache struct {
 }
 
 func newStateCache(profile *Profile, leftovers *leftovers) *stateCache {
-	return &stateCache{featureEncoder: newFeatureEncoder(profile, leftovers), kept: make([]cachedState, cacheSize)}
+	encoder := &featureEncoder{profile: profile, leftovers: leftovers, usable: make([]usable, len(profile.milli))}
+	return &stateCache{featureEncoder: encoder, kept: make([]cachedState, cacheSize)}
 }
 
 // look returns what is cached of the node as it is; a copy, since another state may take its place.

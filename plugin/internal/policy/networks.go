@@ -234,12 +234,6 @@ type layer struct {
 	score        bool        // no normalisation, and what is negative stays
 }
 
-func (l *layer) run(in, out []float64) {
-	copy(out, l.bias)
-	accumulate(l.weight, in, out)
-	l.finish(out)
-}
-
 // finish normalises what the layer found and cuts what is negative.
 func (l *layer) finish(out []float64) {
 	if l.score {
@@ -322,7 +316,9 @@ func (s stack) run(node []float64, room *activations) []float64 {
 // follow runs the layers after the first, whose output is there.
 func (s stack) follow(room *activations) []float64 {
 	for l := 1; l < len(s); l++ {
-		s[l].run(room.out[l-1], room.out[l])
+		copy(room.out[l], s[l].bias)
+		accumulate(s[l].weight, room.out[l-1], room.out[l])
+		s[l].finish(room.out[l])
 	}
 	return room.out[len(s)-1]
 }

@@ -35,23 +35,19 @@ type Profile struct {
 	resources []string // names of GPUs that typical pods request
 }
 
-// gpuType returns the type of a node's devices.
+// gpuType returns the type of a node's devices; a model that the profile does not know is as none.
 func (p *Profile) gpuType(node *Node) gpuType {
-	result := gpuType(p.model(node)) << len(p.resources)
+	model, ok := p.models[node.GPU.Model]
+	if !ok {
+		model = len(p.names)
+	}
+	result := gpuType(model) << len(p.resources)
 	for i, name := range p.resources {
 		if node.GPU.Offers(name) {
 			result |= 1 << i
 		}
 	}
 	return result
-}
-
-// model returns the number of a node's GPU model; one that the profile does not know is as none.
-func (p *Profile) model(node *Node) int {
-	if model, ok := p.models[node.GPU.Model]; ok {
-		return model
-	}
-	return len(p.names)
 }
 
 // readProfile reads the profile of a card from the tensors of its file.

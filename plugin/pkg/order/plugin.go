@@ -140,18 +140,14 @@ func (p *Plugin) rank(entity compat.QueuedEntity) rank {
 	return first
 }
 
+// rankOf returns the rank of a pod. Once it tells that a pod has none; one that was deleted may have lost it already.
 func (p *Plugin) rankOf(pod *v1.Pod) rank {
-	found, known := p.queue.rankOf(pod.UID)
+	rank, known := p.queue.rankOf(pod.UID)
 	if !known {
-		p.warnOfMissingScore(pod)
+		p.warn.Do(func() {
+			p.logger.Error(nil, "A pod is in the queue without a score; enable the plugin at preEnqueue, too "+
+				"(multiPoint does). Such pods go last, by age", "pod", klog.KObj(pod))
+		})
 	}
-	return found
-}
-
-// warnOfMissingScore tells once that a pod has no score. A pod that was deleted may have lost it already.
-func (p *Plugin) warnOfMissingScore(pod *v1.Pod) {
-	p.warn.Do(func() {
-		p.logger.Error(nil, "A pod is in the queue without a score; enable the plugin at preEnqueue, too (multiPoint does). "+
-			"Such pods go last, by age", "pod", klog.KObj(pod))
-	})
+	return rank
 }

@@ -38,12 +38,10 @@ func (p *Plugin) logBinding(ctx context.Context, pod *v1.Pod, node string, resul
 	if !p.args.LogScores || result.found == nil {
 		return
 	}
-	for i, each := range result.nodes {
-		if each.Node().Name == node {
-			klog.FromContext(ctx).Info("Pod bound", "plugin", Name, "pod", klog.KObj(pod), "node", node,
-				"score", result.found[i], "wanted", result.wanted)
-			return
-		}
+	i := slices.IndexFunc(result.nodes, func(each fwk.NodeInfo) bool { return each.Node().Name == node })
+	if i >= 0 {
+		klog.FromContext(ctx).Info("Pod bound", "plugin", Name, "pod", klog.KObj(pod), "node", node,
+			"score", result.found[i], "wanted", result.wanted)
 	}
 }
 

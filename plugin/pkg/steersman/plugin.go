@@ -32,6 +32,7 @@ const reloadInterval = time.Second
 
 // Plugin scores nodes for one profile.
 type Plugin struct {
+	scoreWriter
 	args              *Args
 	source            scoring.Source
 	policyStore       *native.PolicyStore // nil if the scores are a service's
@@ -50,7 +51,6 @@ var (
 	_ compat.PostFilterPlugin = (*Plugin)(nil)
 	_ compat.PreScorePlugin   = (*Plugin)(nil)
 	_ compat.ScorePlugin      = (*Plugin)(nil)
-	_ compat.ScoreExtensions  = (*Plugin)(nil)
 	_ compat.SignPlugin       = (*Plugin)(nil)
 	_ compat.PostBindPlugin   = (*Plugin)(nil)
 )
@@ -125,31 +125,28 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return nil
 }
 
-// Score returns the neutral score; NormalizeScore writes those of PreScore, for all nodes at once. It always succeeds.
-func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
+// scoreWriter writes the scores that PreScore of Plugin found, for all nodes at once. It always succeeds.
+type scoreWriter struct{}
+
+// Score returns the neutral score, which stays where PreScore is not enabled or found none.
+func (scoreWriter) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
 	return scoring.Neutral, nil
 }
 
-// ScoreExtensions returns the plugin itself.
-func (p *Plugin) ScoreExtensions() compat.ScoreExtensions { return p }
+// ScoreExtensions returns the writer itself.
+func (w scoreWriter) ScoreExtensions() compat.ScoreExtensions { return w }
 
-// NormalizeScore writes the scores that PreScore found. It always succeeds.
-func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, out compat.NodeScoreList) *fwk.Status {
-	writeScores(state, out)
-	return nil
-}
-
-// writeScores writes the scores that PreScore found, if it is enabled and found any.
-func writeScores(state fwk.CycleState, out compat.NodeScoreList) {
-	value, err := state.Read(stateKey)
-	if err != nil {
-		return
-	}
+// NormalizeScore writes the scores.
+func (scoreWriter) NormalizeScore(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, out compat.NodeScoreList,
+) *fwk.Status {
+	value, _ := state.Read(stateKey)
 	if result, ok := value.(*scoreResult); ok && result.matches(out) {
 		for i := range out {
 			out[i].Score = result.scores[i]
 		}
 	}
+	return nil
 }
 
 // matches reports whether there are scores about these nodes, which kube-scheduler lists in the order of PreScore.
@@ -167,13 +164,10 @@ func (r *scoreResult) matches(listed compat.NodeScoreList) bool {
 
 // PostBind counts whether the pod was bound to the node that the source ranked first.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
-	value, err := state.Read(stateKey)
-	if err != nil {
-		return // there was but one node
-	}
+	value, _ := state.Read(stateKey)
 	result, ok := value.(*scoreResult)
 	if !ok || result.wanted == "" {
-		return
+		return // there was but one node, or there are no scores
 	}
 	p.logBinding(ctx, pod, node, result)
 	agrees := result.wanted == node

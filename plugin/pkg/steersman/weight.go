@@ -9,7 +9,6 @@ import (
 
 	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
-	"steersman.dev/plugin/internal/scoring"
 )
 
 // WeightName is the name of the plugin Weight in a KubeSchedulerConfiguration.
@@ -20,13 +19,12 @@ const WeightName = "SteersmanGpuWeight"
 //
 // It is a plugin of its own because kube-scheduler multiplies all scores of a plugin by one weight: with the weight at
 // which one point of Steersman decides about pods with GPUs, one point would decide about all pods.
-type Weight struct{}
+type Weight struct{ scoreWriter }
 
 var (
-	_ compat.PreScorePlugin  = (*Weight)(nil)
-	_ compat.ScorePlugin     = (*Weight)(nil)
-	_ compat.ScoreExtensions = (*Weight)(nil)
-	_ compat.SignPlugin      = (*Weight)(nil)
+	_ compat.PreScorePlugin = (*Weight)(nil)
+	_ compat.ScorePlugin    = (*Weight)(nil)
+	_ compat.SignPlugin     = (*Weight)(nil)
 )
 
 // NewWeight returns the plugin of a profile. It has no arguments.
@@ -42,22 +40,6 @@ func (*Weight) PreScore(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fw
 	if request, err := gpu.RequestOf(pod); err != nil || request.Count == 0 {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	return nil
-}
-
-// Score returns that of a node without scores, see Plugin.Score.
-func (*Weight) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
-	return scoring.Neutral, nil
-}
-
-// ScoreExtensions returns the plugin itself.
-func (w *Weight) ScoreExtensions() compat.ScoreExtensions { return w }
-
-// NormalizeScore writes the scores that Steersman's PreScore found, if the profile has that plugin.
-func (*Weight) NormalizeScore(
-	_ context.Context, state fwk.CycleState, _ *v1.Pod, out compat.NodeScoreList,
-) *fwk.Status {
-	writeScores(state, out)
 	return nil
 }
 
