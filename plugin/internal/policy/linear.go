@@ -48,13 +48,13 @@ func (r *row) weighted(weights *[features]float64) float64 {
 type linearScorer struct {
 	*linearPolicy
 	cache  *stateCache
-	hidden *scratch // nil without a network
+	hidden *networkEvaluator // nil without a network
 }
 
 func (l *linearPolicy) scorer(profile *Profile, leftovers *leftovers) scorer {
 	result := &linearScorer{linearPolicy: l, cache: newStateCache(profile, leftovers)}
 	if l.network != nil {
-		result.hidden = l.network.scratch()
+		result.hidden = l.network.evaluator()
 	}
 	return result
 }
@@ -77,8 +77,8 @@ func (l *linearScorer) devices(node *Node, pod *Pod) uint64 {
 }
 
 func (l *linearScorer) begin(pod *Pod) {
-	if l.network != nil {
-		l.network.seePod(pod, l.hidden)
+	if l.hidden != nil {
+		l.hidden.seePod(pod)
 	}
 }
 
@@ -87,8 +87,8 @@ func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 	kind := pod.kind()
 	before := l.cache.look(node)
 	worth, fragmented := before.row.weighted(&l.linear[kind].before), before.fragmented
-	if l.network != nil {
-		l.network.seeBefore(&before.row, l.hidden)
+	if l.hidden != nil {
+		l.hidden.seeBefore(&before.row)
 	}
 	if kind != gpuShare {
 		devices := node.GPU.BestFit(&pod.GPU)
@@ -125,8 +125,8 @@ func (l *linearScorer) score(node *Node, pod *Pod, devices uint64, worth, fragme
 	linear, after := &l.linear[pod.kind()], l.cache.with(node, pod, devices)
 	points := float64(gradient(fragmented, after.fragmented))
 	score := after.row.weighted(&linear.after) - worth + float64(linear.fgd*points)
-	if l.network != nil {
-		score += l.network.run(&after.row, points, l.hidden)
+	if l.hidden != nil {
+		score += l.hidden.score(&after.row, points)
 	}
 	return score
 }
