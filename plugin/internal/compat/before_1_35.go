@@ -18,7 +18,6 @@ type (
 	FilterPlugin        = framework.FilterPlugin
 	Handle              = framework.Handle
 	NodeInfoLister      = framework.NodeInfoLister
-	NodeScore           = framework.NodeScore
 	NodeScoreList       = framework.NodeScoreList
 	NodeToStatusReader  = framework.NodeToStatusReader
 	Plugin              = framework.Plugin

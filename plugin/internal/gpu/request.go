@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -99,15 +98,14 @@ func amount(notes map[string]string, key string, most int64, unit string) (int64
 }
 
 // acceptedModels returns those of an annotation "A|B", which may be empty.
-func acceptedModels(text string) ([]string, error) {
-	if text = strings.TrimSpace(text); text == "" {
-		return nil, nil
+func acceptedModels(text string) (string, error) {
+	text = strings.TrimSpace(text)
+	for model := range strings.SplitSeq(text, "|") {
+		if text != "" && strings.TrimSpace(model) == "" {
+			return "", annotationError(ModelKey, "%s has an empty model; write models as A|B", shown(text))
+		}
 	}
-	models := strings.Split(text, "|")
-	if slices.ContainsFunc(models, func(model string) bool { return strings.TrimSpace(model) == "" }) {
-		return nil, annotationError(ModelKey, "%s has an empty model; write models as A|B", shown(text))
-	}
-	return models, nil
+	return text, nil
 }
 
 // pluginDevices returns the whole devices that containers request of a device plugin, and their name.

@@ -43,15 +43,15 @@ func TestRequestOf(t *testing.T) {
 	}{
 		"nothing":               {asking(nil, "cpu", "1"), Request{}, ""},
 		"a share":               {asking(notes("1", "300")), Request{Count: 1, Milli: 300, Resource: CountKey}, ""},
-		"several":               {asking(notes("2", "1000", "V100|A10")), Request{Count: 2, Milli: 1000, Models: []string{"V100", "A10"}, Resource: CountKey}, ""},
+		"several":               {asking(notes("2", "1000", "V100|A10")), Request{Count: 2, Milli: 1000, Models: "V100|A10", Resource: CountKey}, ""},
 		"no milli":              {asking(notes("2")), Request{Count: 2, Milli: 1000, Resource: CountKey}, ""},
 		"a quantity":            {asking(notes("1e0", "0.3k")), Request{Count: 1, Milli: 300, Resource: CountKey}, ""},
 		"zero of nothing":       {asking(notes("0", "0", "V100")), Request{}, ""},
 		"zero":                  {asking(notes("0")), Request{}, ""},
-		"models have spaces":    {asking(notes("1", "1", " V100 ")), Request{Count: 1, Milli: 1, Models: []string{"V100"}, Resource: CountKey}, ""},
+		"models have spaces":    {asking(notes("1", "1", " V100 ")), Request{Count: 1, Milli: 1, Models: "V100", Resource: CountKey}, ""},
 		"a device plugin":       {asking(nil, "nvidia.com/gpu", "3"), Request{Count: 3, Milli: 1000, Resource: "nvidia.com/gpu"}, ""},
 		"both ways":             {asking(notes("3"), "amd.com/gpu", "3"), Request{Count: 3, Milli: 1000, Resource: "amd.com/gpu"}, ""},
-		"models of a plugin's":  {asking(notes("-", "-", "G2"), "nvidia.com/gpu", "1"), Request{Count: 1, Milli: 1000, Models: []string{"G2"}, Resource: "nvidia.com/gpu"}, ""},
+		"models of a plugin's":  {asking(notes("-", "-", "G2"), "nvidia.com/gpu", "1"), Request{Count: 1, Milli: 1000, Models: "G2", Resource: "nvidia.com/gpu"}, ""},
 		"too much":              {asking(notes("1", "1001")), Request{}, `gpu-milli']: "1001" is too much; it is of each device, 0 to 1000`},
 		"too many":              {asking(notes("10001")), Request{}, `gpu-count']: "10001" is too much; it is devices, 10000 at most`},
 		"negative":              {asking(notes("-1", "300")), Request{}, `"-1" is negative`},
@@ -153,7 +153,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if request.Count == 0 {
-			if request.Milli != 0 || request.Models != nil {
+			if request.Milli != 0 || request.Models != "" {
 				t.Fatalf("a request for nothing: %+v", request)
 			}
 			return
@@ -161,7 +161,7 @@ func FuzzRequest(f *testing.F) {
 		if request.Count < 0 || request.Count > MaxCount || request.Milli < 1 || request.Milli > whole {
 			t.Fatalf("not a request: %+v", request)
 		}
-		if request.Accepts("") != (len(request.Models) == 0) {
+		if request.Accepts("") != (request.Models == "") {
 			t.Fatalf("accepts what is not known: %+v", request)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/policy"
@@ -50,7 +51,7 @@ var (
 
 // New returns a source that looks at the snapshot of the scheduling cycle that it is asked in.
 func New(store *PolicyStore, snapshot scoring.Snapshot) *Source {
-	return &Source{store: store, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
+	return &Source{store: store, snapshot: snapshot, table: table{rows: map[policy.Pod]*row{}}}
 }
 
 // Scores implements scoring.Source.
@@ -59,7 +60,7 @@ func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, 
 	if loaded == nil {
 		return errNoPolicy
 	}
-	signature, err := SignatureOf(pod)
+	wanted, err := PodOf(pod)
 	if err != nil {
 		return err
 	}
@@ -68,16 +69,16 @@ func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, 
 	finished := false
 	defer func() {
 		if !finished { // a panic: nothing that is kept can be relied upon
-			s.cluster, s.table = cluster{}, table{rows: map[Signature]*row{}}
+			s.cluster, s.table = cluster{}, table{rows: map[policy.Pod]*row{}}
 		}
 	}()
-	err = s.rank(ctx, loaded, signature, pod, nodes, out)
+	err = s.rank(ctx, loaded, wanted, pod, nodes, out)
 	finished = true
 	return err
 }
 
 func (s *Source) rank(
-	ctx context.Context, loaded *LoadedPolicy, signature Signature, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64,
+	ctx context.Context, loaded *LoadedPolicy, wanted policy.Pod, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64,
 ) error {
 	if err := s.follow(loaded); err != nil {
 		return err
@@ -90,7 +91,7 @@ func (s *Source) rank(
 		}
 		s.chosen, s.raw = append(s.chosen, n), append(s.raw, 0)
 	}
-	if err := s.score(ctx, loaded.Policy, signature, pod); err != nil {
+	if err := s.score(ctx, loaded.Policy, wanted, pod); err != nil {
 		return err
 	}
 	first := best(s.chosen, s.raw)
@@ -110,28 +111,40 @@ func (s *Source) follow(loaded *LoadedPolicy) error {
 	s.cluster.watchOwners(!loaded.Policy.Pointwise)
 	s.cluster.follow(infos)
 	if s.cluster.replaced || s.number != loaded.Number {
-		s.table.rows, s.number = map[Signature]*row{}, loaded.Number
+		s.table.rows, s.number = map[policy.Pod]*row{}, loaded.Number
 	}
 	return nil
 }
 
-func (s *Source) score(ctx context.Context, loaded *policy.Policy, signature Signature, pod *v1.Pod) error {
+func (s *Source) score(ctx context.Context, loaded *policy.Policy, wanted policy.Pod, pod *v1.Pod) error {
 	if loaded.Pointwise {
-		return s.table.scores(ctx, loaded, &s.cluster, signature, s.chosen, s.raw)
+		return s.table.scores(ctx, loaded, &s.cluster, wanted, s.chosen, s.raw)
 	}
-	wanted := signature.pod()
-	wanted.Peers = s.cluster.owners.peers(pod)
-	return loaded.Scores(ctx, &s.cluster.state, wanted, s.chosen, s.raw)
+	s.cluster.state.Peers = s.cluster.owners.peers(pod)
+	return loaded.Scores(ctx, &s.cluster.state, &wanted, s.chosen, s.raw)
 }
 
 // Devices implements scoring.DeviceSelector.
 func (s *Source) Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool) {
 	loaded := s.store.LoadedPolicy()
-	signature, err := SignatureOf(pod)
+	wanted, err := PodOf(pod)
 	if loaded == nil || err != nil {
 		return 0, false
 	}
 	reserving := convertNode(node, gpu.Assumed.NodeForReservation(node, pod.UID).GPUs)
-	devices, err := loaded.Policy.Devices(&reserving, signature.pod())
+	devices, err := loaded.Policy.Devices(&reserving, &wanted)
 	return devices, err == nil
+}
+
+// PodOf returns what a pod requests, as kube-scheduler will count it on the pod's node. The error is of the pod alone.
+func PodOf(pod *v1.Pod) (policy.Pod, error) {
+	requests := (&framework.PodInfo{Pod: pod}).CalculateResource()
+	gpus, err := gpu.RequestOf(pod)
+	if err != nil {
+		return policy.Pod{}, &scoring.Error{Err: err, Reason: "pod", Harmless: true}
+	}
+	return policy.Pod{
+		CPU: requests.Resource.GetMilliCPU(), Memory: requests.Resource.GetMemory(),
+		CPUScored: requests.Non0CPU, MemoryScored: requests.Non0Mem, GPU: gpus,
+	}, nil
 }

@@ -130,9 +130,9 @@ func TestOwners(t *testing.T) {
 }
 
 func TestClassesBeyondTheRoomAreForgotten(t *testing.T) {
-	scores := table{rows: map[Signature]*row{}}
+	scores := table{rows: map[policy.Pod]*row{}}
 	for i := range 10 {
-		scores.row(Signature{CPU: int64(i)}, cellsKept/4)
+		scores.row(policy.Pod{CPU: int64(i)}, cellsKept/4)
 	}
 	if len(scores.rows) != 4 {
 		t.Errorf("%d rows are kept", len(scores.rows))

@@ -52,11 +52,7 @@ type clusterView struct {
 	owner  *owner
 }
 
-// Columns that do not depend on the node alone.
-const (
-	clusterOwn  = 22 // columns of the node alone, which come first
-	clusterNode = 28
-)
+const clusterNode = 28 // features of a node, of which the last six depend on others
 
 // encode writes the features of a node; fit reports whether the pod fits on it.
 func (v *clusterView) encode(state *State, n int, pod *Pod, fit bool, out []float64) {
@@ -248,12 +244,12 @@ type owner struct {
 	inRack  map[string]int
 }
 
-func ownerOf(state *State, pod *Pod) (*owner, error) {
-	result := &owner{onNode: pod.Peers}
-	if len(pod.Peers) > 0 {
+func ownerOf(state *State) (*owner, error) {
+	result := &owner{onNode: state.Peers}
+	if len(state.Peers) > 0 {
 		result.inRack = map[string]int{}
 	}
-	for n, count := range pod.Peers {
+	for n, count := range state.Peers {
 		if n < 0 || n >= len(state.Nodes) || count < 0 {
 			return nil, fmt.Errorf("%d pods of the owner run on node %d of %d", count, n, len(state.Nodes))
 		}

@@ -307,9 +307,10 @@ func FuzzLoad(f *testing.F) {
 		f.Add(string(card), header, data)
 	}
 	state := busyCluster(4)
+	state.Peers = map[int]int{1: 2}
 	state.Nodes[0].GPU.Model, state.Nodes[1].GPU.Free = "A100", nil
 	pods := []*Pod{
-		{CPU: 100, Memory: 1 << 20, Peers: map[int]int{1: 2}},
+		{CPU: 100, Memory: 1 << 20},
 		{GPU: GPURequest{Count: 1, Milli: 100}},
 		{GPU: GPURequest{Count: 1, Milli: Whole}},
 		{GPU: GPURequest{Count: 2, Milli: 250}},

@@ -76,7 +76,7 @@ func (c *contextScorer) begin(ctx context.Context, state *State, pod *Pod, candi
 	if err != nil {
 		return err
 	}
-	peers, err := ownerOf(state, pod)
+	peers, err := ownerOf(state)
 	if err != nil {
 		return err
 	}

@@ -183,8 +183,8 @@ func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 	if _, err := policy.Devices(&same.Nodes[0], &Pod{CPU: 9000}); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("%v", err)
 	}
-	peers := &Pod{CPU: 100, Peers: map[int]int{4: 1}}
-	if err := packedPolicy(t, "cluster-mlp").Scores(t.Context(), same, peers, []int{0}, out); err == nil {
+	same.Peers = map[int]int{4: 1}
+	if err := packedPolicy(t, "cluster-mlp").Scores(t.Context(), same, &Pod{CPU: 100}, []int{0}, out); err == nil {
 		t.Error("a pod has peers on a node that is not there")
 	}
 }
@@ -238,9 +238,9 @@ func TestFits(t *testing.T) {
 		{&node, Pod{GPU: GPURequest{Count: 1, Milli: 300}}, true},
 		{&node, Pod{GPU: GPURequest{Count: 2, Milli: 300}}, true},
 		{&node, Pod{GPU: GPURequest{Count: 2, Milli: 301}}, false},
-		{&node, Pod{GPU: GPURequest{Count: 1, Milli: 300, Models: []string{"V100", "A100"}}}, true},
-		{&node, Pod{GPU: GPURequest{Models: []string{"V100"}}}, false},
-		{&nameless, Pod{GPU: GPURequest{Models: []string{""}}}, false},
+		{&node, Pod{GPU: GPURequest{Count: 1, Milli: 300, Models: "V100|A100"}}, true},
+		{&node, Pod{GPU: GPURequest{Models: "V100"}}, false},
+		{&nameless, Pod{GPU: GPURequest{Models: "A100"}}, false},
 	} {
 		if result := each.node.Fits(&each.pod); result != each.fits {
 			t.Errorf("%+v on %+v: %v", each.pod, *each.node, result)

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 const (
@@ -46,33 +47,38 @@ type Counted struct {
 	Free     int64
 }
 
-// State is a cluster at the moment of a decision.
+// State is a cluster at the moment of a decision about a pod.
 type State struct {
 	Nodes   []Node
-	Waiting int // pods that wait since they fit nowhere
+	Waiting int         // pods that wait since they fit nowhere
+	Peers   map[int]int // running pods of the pod's owner by the index of their node; for networks of the view cluster
 }
 
-// Pod is what a pod requests.
+// Pod is what a pod requests. Equal ones have equal scores in the same state.
 type Pod struct {
 	CPU, Memory             int64 // milli-CPU and bytes
 	CPUScored, MemoryScored int64 // in kube-scheduler's scoring view, see Node
 	GPU                     GPURequest
-
-	// Peers counts the running pods of the pod's owner by the index of their node. Networks of the view cluster look
-	// at it.
-	Peers map[int]int
 }
 
 // GPURequest is so many devices, with so many milli of each, 1 to Whole. Without GPUs it is empty.
 type GPURequest struct {
 	Count, Milli int64
-	Models       []string // that will do; empty: all
-	Resource     string   // the name under which a node must offer them; "": any
+	Models       string // A|B: those that will do; "": all
+	Resource     string // the name under which a node must offer them; "": any
 }
 
 // Accepts reports whether devices of the model will do; "" is an unknown model.
 func (r *GPURequest) Accepts(model string) bool {
-	return len(r.Models) == 0 || model != "" && slices.Contains(r.Models, model)
+	if r.Models == "" {
+		return true
+	}
+	for each := range strings.SplitSeq(r.Models, "|") {
+		if each == model && model != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Kinds of pods.

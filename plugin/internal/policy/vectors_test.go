@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -94,14 +95,18 @@ func (c *vectorCluster) state() *State {
 }
 
 func (p *vectorPod) pod() *Pod {
-	pod := &Pod{
+	return &Pod{
 		CPU: p.CPU, Memory: p.Memory, CPUScored: p.Scored[0], MemoryScored: p.Scored[1],
-		GPU: GPURequest{Count: p.GPUCount, Milli: p.GPUMilli, Models: p.Models}, Peers: map[int]int{},
+		GPU: GPURequest{Count: p.GPUCount, Milli: p.GPUMilli, Models: strings.Join(p.Models, "|")},
 	}
+}
+
+func (p *vectorPod) peers() map[int]int {
+	peers := map[int]int{}
 	for _, each := range p.Peers {
-		pod.Peers[each[0]] = each[1]
+		peers[each[0]] = each[1]
 	}
-	return pod
+	return peers
 }
 
 // readOnce reads the vectors, which many tests look at and none changes.
@@ -208,6 +213,7 @@ func compare(t *testing.T, policy *Policy, cluster *vectorCluster, name string) 
 	}
 	for i := range cluster.Pods {
 		pod := cluster.Pods[i].pod()
+		state.Peers = cluster.Pods[i].peers()
 		if err := policy.Scores(t.Context(), state, pod, candidates, out); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
-	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/remote"
 )
 
@@ -29,7 +28,7 @@ type told struct {
 	activated []string
 }
 
-func (t *told) EventRecorder() compat.EventRecorder { return t.recorder }
+func (t *told) EventRecorder() eventRecorder { return t.recorder }
 func (t *told) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for key := range pods {
 		t.activated = append(t.activated, key)

@@ -101,7 +101,7 @@ func scoresOf(t *testing.T, plugin *Plugin, state fwk.CycleState, pod *v1.Pod, n
 		if !status.IsSuccess() {
 			t.Errorf("Score: %v", status)
 		}
-		listed[i] = compat.NodeScore{Name: node.Node().Name, Score: score}
+		listed[i].Name, listed[i].Score = node.Node().Name, score
 	}
 	if status := plugin.NormalizeScore(t.Context(), state, pod, listed); !status.IsSuccess() {
 		t.Errorf("NormalizeScore: %v", status)

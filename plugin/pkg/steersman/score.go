@@ -11,6 +11,7 @@ import (
 	"steersman.dev/plugin/internal/breaker"
 	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
+	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"
 )
 
@@ -103,7 +104,7 @@ func bestNode(nodes []fwk.NodeInfo, scores []int64) string {
 // signature is what the scores of nodes depend on.
 type signature struct {
 	Policy int // which one, in the order in which they were read
-	Pod    native.Signature
+	Pod    policy.Pod
 }
 
 // SignPod lets kube-scheduler place equal pods by the scores of the first one, the next best node after the best, as
@@ -124,7 +125,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]compat.SignFragment,
 	if p.limits != nil && isLimited(pod) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the service is asked about the latency limit of each pod")
 	}
-	asked, err := native.SignatureOf(pod)
+	asked, err := native.PodOf(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/scoring"
 )
 
 // preferences are kube-scheduler's own plugins that score by what a pod's or a node's owner wrote down as a preference:
@@ -48,7 +49,7 @@ func TestWhichWeightDecidesInTheShippedProfiles(t *testing.T) {
 		others := int64(0) // those without a score have the weight 0 in the defaults
 		for name, weight := range weights {
 			if name != Name && name != WeightName {
-				others += weight * compat.MaxScore
+				others += weight * scoring.Best
 			}
 		}
 		if others == 0 {
@@ -58,8 +59,8 @@ func TestWhichWeightDecidesInTheShippedProfiles(t *testing.T) {
 			t.Errorf("%s: with GPUs, a point of the policy counts %d, and all others %d", file, ours+more, others)
 		}
 		for _, name := range preferences {
-			if most := weights[name] * compat.MaxScore; ours == 0 || ours*compat.MaxScore >= most {
-				t.Errorf("%s: without GPUs, the policy counts %d, and %s %d", file, ours*compat.MaxScore, name, most)
+			if most := weights[name] * scoring.Best; ours == 0 || ours*scoring.Best >= most {
+				t.Errorf("%s: without GPUs, the policy counts %d, and %s %d", file, ours*scoring.Best, name, most)
 			}
 		}
 	}
@@ -82,7 +83,7 @@ func TestThePolicyDecidesForPodsWithGPUs(t *testing.T) {
 		state.Write(stateKey, &scoreResult{nodes: nodes, scores: []int64{100, 99}})
 		totals := []int64{0, 0}
 		for _, each := range preferences {
-			totals[1] += weights[each] * compat.MaxScore
+			totals[1] += weights[each] * scoring.Best
 		}
 		for _, each := range []compat.ScorePlugin{&Plugin{}, &Weight{}} {
 			if first, ok := each.(*Weight); ok && first.PreScore(t.Context(), state, test.pod, nodes).IsSkip() {
