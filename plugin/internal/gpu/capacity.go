@@ -133,7 +133,6 @@ func mayServe(capacity *policy.GPUs, request *Request) bool {
 	return capacity.Accepts(request) && capacity.Fits(request)
 }
 
-// number returns how many such GPUs as requested a node has.
 func number(capacity *policy.GPUs, request *Request) int64 {
 	if counted := capacity.CountedAs(request.Resource); counted != nil {
 		return counted.Free

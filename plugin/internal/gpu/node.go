@@ -118,7 +118,6 @@ func (n *Node) addReserved(reserved []holding) {
 	}
 }
 
-// contains reports whether a pod is on a node of the snapshot.
 func contains(info fwk.NodeInfo, pod types.UID) bool {
 	return slices.ContainsFunc(info.GetPods(), func(each fwk.PodInfo) bool { return each.GetPod().UID == pod })
 }
@@ -192,7 +191,6 @@ func (n *Node) count(request Request) {
 	n.Pods[kind]++
 }
 
-// roundedDown returns a quantity as an integer.
 func roundedDown(quantity resource.Quantity) int64 {
 	amount := quantity.Value()
 	if quantity.CmpInt64(amount) < 0 {

@@ -1,14 +1,17 @@
 package native
 
 import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/podowner"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// rackKey is the label of a node's rack.
 const rackKey = "rack"
 
 // cluster is the scheduler's snapshot as policies see it. Only nodes that changed are read again.
@@ -22,7 +25,6 @@ type cluster struct {
 	replaced bool               // the nodes are others than before the last follow
 }
 
-// follow brings everything up to date with the snapshot.
 func (c *cluster) follow(infos []fwk.NodeInfo) {
 	c.replaced = c.places.Follow(infos)
 	if c.replaced {
@@ -82,4 +84,44 @@ func convertNode(info fwk.NodeInfo, gpus policy.GPUs) policy.Node {
 
 func amount(all, taken int64) policy.Amount {
 	return policy.Amount{Allocatable: all, Free: all - taken}
+}
+
+// owners counts the pods on nodes by their owners.
+type owners struct {
+	nodes  map[podowner.Owner]map[int]int
+	onNode []map[podowner.Owner]int
+}
+
+func newOwners(nodes int) *owners {
+	return &owners{map[podowner.Owner]map[int]int{}, make([]map[podowner.Owner]int, nodes)}
+}
+
+func (o *owners) recount(n int, info fwk.NodeInfo) {
+	for each := range o.onNode[n] {
+		delete(o.nodes[each], n)
+		if len(o.nodes[each]) == 0 {
+			delete(o.nodes, each)
+		}
+	}
+	result := map[podowner.Owner]int{}
+	for _, each := range info.GetPods() {
+		if whose := podowner.Of(each.GetPod()); whose.Name != "" {
+			result[whose]++
+		}
+	}
+	o.onNode[n] = result
+	for each, count := range result {
+		if o.nodes[each] == nil {
+			o.nodes[each] = map[int]int{}
+		}
+		o.nodes[each][n] = count
+	}
+}
+
+// peers returns the number of running pods of the pod's owner by node.
+func (o *owners) peers(pod *v1.Pod) map[int]int {
+	if whose := podowner.Of(pod); whose.Name != "" {
+		return maps.Clone(o.nodes[whose])
+	}
+	return nil
 }

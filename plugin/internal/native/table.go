@@ -23,7 +23,6 @@ type row struct {
 	times  []uint64 // by node, the time of the change that the score knows of
 }
 
-// scores writes the scores of the candidates into out.
 func (t *table) scores(
 	ctx context.Context, loaded *policy.Policy, c *cluster, pod policy.Pod, candidates []int, out []float64,
 ) error {

@@ -123,7 +123,6 @@ func (r *RunTimes) Estimate(requests Requests, owner podowner.Owner) (median, sp
 	return median, math.Log(quantile(&p, spreadShare) / median)
 }
 
-// knows reports whether a pod of an owner has ended.
 func (r *RunTimes) knows(owner podowner.Owner) bool {
 	_, known := r.groups[group{owner: owner, hasOwner: true}]
 	return known
@@ -163,7 +162,6 @@ func (r *RunTimes) forgetOne() {
 	delete(r.groups, r.used.Remove(r.used.Back()).(*histogram).group)
 }
 
-// binOf returns the bin of a run time.
 func binOf(seconds float64) int {
 	if !(seconds > 1) { // NaN, too
 		return 0

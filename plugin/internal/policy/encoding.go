@@ -16,7 +16,6 @@ const (
 	tib = 1 << 40
 )
 
-// single rounds to single precision.
 func single(x float64) float64 { return float64(float32(x)) }
 
 // part returns a share in [0, 1]; 0 of nothing. What is free may be below zero on a node that shrank.
@@ -44,7 +43,6 @@ func encodePod(pod *Pod, running int, out []float64) {
 	out[10] = single(float64(running) / float64(running+8))
 }
 
-// clusterView writes features of nodes in the view cluster.
 type clusterView struct {
 	fragmenter
 	before []float64 // by node, fragmented GPU milli
@@ -161,18 +159,17 @@ func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64)
 
 // bounds returns the lowest and the highest value of a feature of a state; changes go from -highest to highest.
 func bounds(feature int) (float32, float32) {
-	switch {
-	case feature == fUntouched:
+	switch feature {
+	case fUntouched:
 		return 0, 1
-	case feature == fCPULeft:
+	case fCPULeft:
 		return -1, 1024
-	case feature == fCPUShort || feature == fCPUSpare:
+	case fCPUShort, fCPUSpare:
 		return 0, 1024
-	case feature == fLostPlanned:
+	case fLostPlanned:
 		return -64, 64
-	default:
-		return 0, 64
 	}
+	return 0, 64
 }
 
 const roundingVariance = 1e-12 // a variance below it is rounding

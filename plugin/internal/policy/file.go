@@ -11,7 +11,6 @@ import (
 
 const maxMebibytes = 64 // of a policy file; src/steersman/policies/files/policy_file.py has the same
 
-// view is the features that a policy was trained on.
 type view struct {
 	version int
 	node    int // features of a node

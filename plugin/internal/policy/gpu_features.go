@@ -103,7 +103,6 @@ func (f *featureEncoder) encodeDevices(live int, out *row) int64 {
 // cacheSize is of how many states a worker keeps the features, a power of two: 3 MiB.
 const cacheSize = 1 << 15
 
-// cachedState is what is cached of a state.
 type cachedState struct {
 	key        uint64
 	fragmented float64 // GPU milli

@@ -62,7 +62,6 @@ func newFGD(profile *Profile) func() scorer {
 	return func() scorer { return &fgd{newFragmenter(profile)} }
 }
 
-// scorer returns the heuristic itself, which needs no room.
 func (h heuristic) scorer() scorer { return h }
 
 func (h heuristic) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {

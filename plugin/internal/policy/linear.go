@@ -24,7 +24,6 @@ type column struct {
 	fgd           float64
 }
 
-// readColumn reads a value's weights from a row of a tensor.
 func readColumn(weights []float64) column {
 	var result column
 	for i := range features {
@@ -44,7 +43,6 @@ func (r *row) weighted(weights *[features]float64) float64 {
 	return sum
 }
 
-// linearScorer evaluates a linearPolicy in one goroutine.
 type linearScorer struct {
 	*linearPolicy
 	cache  *stateCache
@@ -82,7 +80,6 @@ func (l *linearScorer) begin(pod *Pod) {
 	}
 }
 
-// best returns the score of a node, and the devices that the pod gets there.
 func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 	kind := pod.kind()
 	before := l.cache.look(node)

@@ -21,12 +21,10 @@ type contextNetwork struct {
 	phi    stack        // of deepsets, whose byKind is rho; nil otherwise
 }
 
-// nodeView writes the features of node n.
 type nodeView interface {
 	encode(state *State, n int, pod *Pod, fit bool, out []float64)
 }
 
-// contextScorer is a network at work in one goroutine.
 type contextScorer struct {
 	cluster clusterView // whose fragmentation counts in both views
 	view    nodeView
@@ -170,7 +168,6 @@ func newNetwork(layers stack) *network {
 	return result
 }
 
-// networkEvaluator is a network at work in one goroutine.
 type networkEvaluator struct {
 	*network
 	*evaluator
@@ -206,14 +203,12 @@ func (r *networkEvaluator) score(after *row, points float64) float64 {
 	return r.follow()[0]
 }
 
-// widen writes the features in double precision.
 func (r *row) widen(out []float64) {
 	for i, x := range r {
 		out[i] = float64(x)
 	}
 }
 
-// epsilon is what normalisation adds to a variance.
 const epsilon = 1e-5
 
 // layer is relu(norm(x W + b)) of a row of numbers, or x W + b alone where it makes a score.
@@ -224,7 +219,6 @@ type layer struct {
 	score        bool        // no normalisation, and what is negative stays
 }
 
-// finish normalises what the layer found and cuts what is negative.
 func (l *layer) finish(out []float64) {
 	if l.score {
 		return

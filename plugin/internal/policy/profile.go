@@ -10,7 +10,6 @@ const (
 	maxTypes       = 8192    // GPU types, likewise
 )
 
-// typicalPod is a kind of pod in the profile.
 type typicalPod struct {
 	cpu   int64   // milli-CPU
 	count int64   // GPU devices
@@ -50,7 +49,6 @@ func (p *Profile) gpuType(node *Node) gpuType {
 	return result
 }
 
-// readProfile reads the profile of a card from the tensors of its file.
 func readProfile(r *reader, card *ProfileCard) *Profile {
 	pods, models := card.TypicalPods, len(card.Models)
 	switch {
@@ -102,7 +100,6 @@ func readProfile(r *reader, card *ProfileCard) *Profile {
 	return profile
 }
 
-// readResources takes in the names of GPUs that typical pods request.
 func (p *Profile) readResources(r *reader, card *ProfileCard) {
 	if len(card.Resources) > 0 && len(card.Resources) != len(p.pods) {
 		r.refuseCard("mix.resources", "has %d names for %d typical pods; expected one each, or none",

@@ -90,7 +90,6 @@ const (
 	kinds
 )
 
-// kind returns what the pod requests: no GPU, a share of one, a whole one, several.
 func (p *Pod) kind() int {
 	switch {
 	case p.GPU.Count == 0:

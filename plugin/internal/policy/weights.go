@@ -43,7 +43,6 @@ func readRule(r *reader, card *Card, profile *Profile) func() scorer {
 	return nil
 }
 
-// checkNetwork checks that there is such a network.
 func checkNetwork(r *reader, card *Card) {
 	switch {
 	case card.Network == "portfolio":
@@ -96,7 +95,6 @@ func readMLP(r *reader, card *Card) *linearPolicy {
 	return linear
 }
 
-// readContextNetwork reads a network that sees the cluster.
 func readContextNetwork(r *reader, card *Card) *contextNetwork {
 	inputs, result := views[card.View].node+sharedFeatures, &contextNetwork{view: card.View}
 	if r.err != nil {

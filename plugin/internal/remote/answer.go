@@ -92,7 +92,6 @@ func errorMessage(content []byte) string {
 	return quoted(content)
 }
 
-// quoted returns the beginning of foreign text, quoted for a log.
 func quoted(content []byte) string {
 	if len(content) > maxQuotedBytes {
 		return fmt.Sprintf("%q...", content[:maxQuotedBytes])

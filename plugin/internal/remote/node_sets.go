@@ -22,7 +22,6 @@ type snapshotNodes struct {
 	ranks   []int  // by node: 1 + its place in the question, 0 if it is not in it
 }
 
-// question is the body of a request about a pod and nodes.
 type question struct {
 	Pod     *v1.Pod  `json:"pod"`
 	NodeSet string   `json:"nodeSet,omitempty"` // see snapshotNodes
@@ -33,7 +32,6 @@ type question struct {
 	order []int // for each score of the answer, which of the nodes it is of
 }
 
-// ask makes a question about nodes of the snapshot.
 func (s *snapshotNodes) ask(nodes []fwk.NodeInfo) (*question, error) {
 	all, err := s.list()
 	if err != nil {

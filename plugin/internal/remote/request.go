@@ -67,7 +67,6 @@ func requirements(all *v1.ResourceRequirements) *v1.ResourceRequirements {
 	return &v1.ResourceRequirements{Requests: all.Requests, Limits: all.Limits}
 }
 
-// scored returns the annotations that scores depend on.
 func scored(all map[string]string) map[string]string {
 	sent := map[string]string{}
 	for _, key := range annotations {

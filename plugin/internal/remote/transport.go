@@ -51,7 +51,6 @@ func newReloadingClient(config Config) *reloadingClient {
 	return r
 }
 
-// reload looks at the files again and again until ctx is done.
 func (r *reloadingClient) reload(ctx context.Context, every time.Duration) {
 	wait.UntilWithContext(ctx, func(context.Context) { r.refresh() }, every)
 	if last := r.current.Load(); last.client != nil {
@@ -103,7 +102,6 @@ func (c *Config) read() ([][]byte, error) {
 	return contents, nil
 }
 
-// open creates a transport from the content of the files.
 func (c *Config) open(files [][]byte) (*transport, error) {
 	header := http.Header{"Content-Type": {contentType}, "User-Agent": {userAgent}}
 	if c.TokenFile != "" {

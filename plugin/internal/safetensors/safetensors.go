@@ -74,7 +74,6 @@ func (t Tensor) Ints() []int64 {
 	return result
 }
 
-// entry is what the header says of a tensor.
 type entry struct {
 	Kind    string `json:"dtype"`
 	Shape   []int  `json:"shape"`

@@ -56,7 +56,6 @@ type DeviceSelector interface {
 	Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool)
 }
 
-// selectors holds the selectors of the profiles of this process.
 var selectors sync.Map // of DeviceSelector by the profile's name
 
 // RegisterSelector makes a profile's selector known to the other plugins of the profile, in place of an earlier one.

@@ -15,7 +15,6 @@ import (
 	"steersman.dev/plugin/internal/gpu"
 )
 
-// lookedUpEvery is how long to wait between two questions about a pod.
 const lookedUpEvery = 500 * time.Millisecond
 
 // Bind binds a pod with GPUs and writes its devices, in one request. Other pods are left to the next plugin.

@@ -66,7 +66,6 @@ func New(_ context.Context, arguments runtime.Object, handle compat.Handle) (com
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// follow forgets pods and nodes that are deleted.
 func (p *Plugin) follow() error {
 	informers := p.handle.SharedInformerFactory().Core().V1()
 	_, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
@@ -113,7 +112,6 @@ func requestOf(pod *v1.Pod) (gpu.Request, error) {
 	return request, err
 }
 
-// requestState is what the pod of this cycle requests.
 type requestState struct{ gpu.Request }
 
 // Clone returns the request itself, which is never written to.
@@ -152,7 +150,6 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	return nil
 }
 
-// countedNode is what was counted of a node.
 type countedNode struct {
 	gpu.Node
 	revision scoring.Revision

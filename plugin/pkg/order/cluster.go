@@ -50,7 +50,6 @@ type cluster struct {
 	size, used clusterSize
 }
 
-// boundPod is a pod on its node.
 type boundPod struct {
 	size clusterSize
 	seen time.Time // when it was seen there first
@@ -60,7 +59,6 @@ func newCluster() *cluster {
 	return &cluster{nodes: map[string]clusterSize{}, bound: map[types.UID]boundPod{}}
 }
 
-// look returns the size of the cluster, and its free share.
 func (c *cluster) look() (size clusterSize, free float64) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -100,7 +98,6 @@ func sizeOfNode(node *v1.Node) clusterSize {
 	return size
 }
 
-// holds reports whether a pod counts as bound.
 func (c *cluster) holds(uid types.UID) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -108,7 +105,6 @@ func (c *cluster) holds(uid types.UID) bool {
 	return known
 }
 
-// bind counts a pod on its node.
 func (c *cluster) bind(uid types.UID, requests orders.Requests, now time.Time) {
 	size := clusterSize{requests.GPUs * requests.GPUMilli, requests.MilliCPU, requests.Memory}
 	c.mutex.Lock()

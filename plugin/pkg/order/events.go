@@ -75,7 +75,6 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 	return nil
 }
 
-// onNode counts a node that came or was changed.
 func (q *queue) onNode(before, node *v1.Node) {
 	// Heartbeats change neither.
 	if before != nil && sizeOfNode(before) == sizeOfNode(node) {

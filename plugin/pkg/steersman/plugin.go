@@ -100,7 +100,6 @@ func (p *Plugin) observeBreakers(hasLimits bool) {
 	}
 }
 
-// stateKey is the key of a pod's scores in the CycleState.
 const stateKey = fwk.StateKey(Name)
 
 // scoreResult holds the scores of the nodes that a pod may go to.

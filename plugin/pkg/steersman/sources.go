@@ -24,11 +24,8 @@ func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle c
 	snapshot := func() ([]fwk.NodeInfo, error) { return handle.SnapshotSharedLister().NodeInfos().List() }
 	if p.args.Endpoint != "" {
 		client, err := remote.New(ctx, remote.Config{
-			Endpoint:  p.args.Endpoint,
-			TokenFile: p.args.TokenFile,
-			CAFile:    p.args.CAFile,
-			CertFile:  p.args.CertFile,
-			KeyFile:   p.args.KeyFile,
+			Endpoint: p.args.Endpoint, TokenFile: p.args.TokenFile,
+			CAFile: p.args.CAFile, CertFile: p.args.CertFile, KeyFile: p.args.KeyFile,
 		}, snapshot)
 		if err != nil {
 			return err
@@ -79,7 +76,6 @@ func (p *Plugin) checkPolicy() error {
 	return nil
 }
 
-// logPolicyRead logs the outcome of a reload.
 func logPolicyRead(logger klog.Logger, file string, loaded *native.LoadedPolicy, err error) {
 	switch {
 	case err == nil:
