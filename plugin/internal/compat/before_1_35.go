@@ -18,6 +18,7 @@ type (
 	FilterPlugin        = framework.FilterPlugin
 	Handle              = framework.Handle
 	NodeInfoLister      = framework.NodeInfoLister
+	NodeScore           = framework.NodeScore
 	NodeScoreList       = framework.NodeScoreList
 	NodeToStatusReader  = framework.NodeToStatusReader
 	Plugin              = framework.Plugin

@@ -16,6 +16,7 @@ type (
 	FilterPlugin        = fwk.FilterPlugin
 	Handle              = fwk.Handle
 	NodeInfoLister      = fwk.NodeInfoLister
+	NodeScore           = fwk.NodeScore
 	NodeScoreList       = fwk.NodeScoreList
 	NodeToStatusReader  = fwk.NodeToStatusReader
 	Plugin              = fwk.Plugin

@@ -54,7 +54,6 @@ func New(store *PolicyStore, snapshot scoring.Snapshot) *Source {
 	return &Source{store: store, snapshot: snapshot, table: table{rows: map[policy.Pod]*row{}}}
 }
 
-// Scores implements scoring.Source.
 func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
 	loaded := s.store.LoadedPolicy()
 	if loaded == nil {
@@ -124,7 +123,6 @@ func (s *Source) score(ctx context.Context, loaded *policy.Policy, wanted policy
 	return loaded.Scores(ctx, &s.cluster.state, &wanted, s.chosen, s.raw)
 }
 
-// Devices implements scoring.DeviceSelector.
 func (s *Source) Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool) {
 	loaded := s.store.LoadedPolicy()
 	wanted, err := PodOf(pod)

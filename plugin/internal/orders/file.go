@@ -123,19 +123,17 @@ func parseCard(metadata map[string]string) (*card, error) {
 	if !ok {
 		return nil, errors.New("is not an order file")
 	}
-	version := struct {
-		Schema *int `json:"schema"`
-	}{}
-	if err := json.Unmarshal([]byte(text), &version); err != nil {
-		return nil, fmt.Errorf("its card is damaged: %w", err)
+	said := &card{Schema: schema}
+	err := json.Unmarshal([]byte(text), said)
+	if said.Schema != schema {
+		return nil, fmt.Errorf("schema %d is of another version of steersman; expected %d", said.Schema, schema)
 	}
-	if version.Schema != nil && *version.Schema != schema {
-		return nil, fmt.Errorf("schema %d is of another version of steersman; expected %d", *version.Schema, schema)
+	if err == nil {
+		decoder := json.NewDecoder(strings.NewReader(text))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(said)
 	}
-	said := &card{}
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(said); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("its card is damaged: %w", err)
 	}
 	switch {

@@ -69,10 +69,8 @@ type RunTimes struct {
 }
 
 // NewRunTimes returns one of which nothing has ended.
-func NewRunTimes() *RunTimes { return newRunTimes(maxGroups) }
-
-func newRunTimes(most int) *RunTimes {
-	return &RunTimes{most: most, groups: map[group]*list.Element{}, used: list.New()}
+func NewRunTimes() *RunTimes {
+	return &RunTimes{most: maxGroups, groups: map[group]*list.Element{}, used: list.New()}
 }
 
 // numberOfRun is what a CronJob (minutes), Argo's CronWorkflow (seconds since 1970) and people (days) append to the name

@@ -45,8 +45,7 @@ func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uin
 		out[fUntouched] = 1
 	}
 	countUsableDevices(f.profile, f.left[:live], 0, 0, f.usable)
-	sums := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
-	total := sums.total()
+	total := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
 	out[fFragmented] = float32(total * gpu)
 	beyond := (float64(cpu) - float64(float64(idle)*f.leftovers.cpuPerGPU)) / f.leftovers.cpuUnit
 	out[fCPULeft] = float32(float64(cpu) / f.leftovers.cpuUnit)

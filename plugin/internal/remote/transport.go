@@ -24,9 +24,6 @@ const (
 	connections    = 16
 	maxHeaderBytes = 1 << 16
 	maxMebibytes   = 1 // of a file
-	userAgent      = "steersman-kube-scheduler"
-	contentType    = "application/json"
-	minTLS         = tls.VersionTLS12
 	keepAliveProbe = 15 * time.Second
 )
 
@@ -103,7 +100,7 @@ func (c *Config) read() ([][]byte, error) {
 }
 
 func (c *Config) open(files [][]byte) (*transport, error) {
-	header := http.Header{"Content-Type": {contentType}, "User-Agent": {userAgent}}
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"steersman-kube-scheduler"}}
 	if c.TokenFile != "" {
 		token := bytes.TrimSpace(files[0])
 		if len(token) == 0 || bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -111,7 +108,7 @@ func (c *Config) open(files [][]byte) (*transport, error) {
 		}
 		header.Set("Authorization", "Bearer "+string(token))
 	}
-	secured := &tls.Config{MinVersion: minTLS}
+	secured := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
 		secured.RootCAs = x509.NewCertPool()
 		if !secured.RootCAs.AppendCertsFromPEM(files[1]) {

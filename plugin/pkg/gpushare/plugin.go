@@ -63,7 +63,6 @@ func New(_ context.Context, arguments runtime.Object, handle compat.Handle) (com
 	return plugin, plugin.follow()
 }
 
-// Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
 func (p *Plugin) follow() error {

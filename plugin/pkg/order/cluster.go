@@ -71,17 +71,13 @@ func (c *cluster) look() (size clusterSize, free float64) {
 
 // setNode counts what a node has, nil if it is gone.
 func (c *cluster) setNode(name string, node *v1.Node) {
-	var size clusterSize
-	if node != nil {
-		size = sizeOfNode(node)
-	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.size = c.size.plus(c.nodes[name], -1).plus(size, 1)
+	c.size = c.size.plus(c.nodes[name], -1)
+	delete(c.nodes, name)
 	if node != nil {
-		c.nodes[name] = size
-	} else {
-		delete(c.nodes, name)
+		c.nodes[name] = sizeOfNode(node)
+		c.size = c.size.plus(c.nodes[name], 1)
 	}
 }
 

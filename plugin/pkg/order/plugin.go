@@ -96,7 +96,6 @@ func sharedQueue(ctx context.Context, order *orders.Order, handle compat.Handle)
 	return made, nil
 }
 
-// Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
 // EventsToRegister returns none: no pod is ever held back here.

@@ -27,7 +27,6 @@ type limitSource interface {
 // marker is CycleState data that says all by being there.
 type marker struct{}
 
-// Clone implements fwk.StateData.
 func (m marker) Clone() fwk.StateData { return m }
 
 const (
@@ -124,10 +123,8 @@ func (p *Plugin) PostFilter(
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// PreFilterExtensions implements compat.PreFilterPlugin.
 func (p *Plugin) PreFilterExtensions() compat.PreFilterExtensions { return p }
 
-// AddPod implements compat.PreFilterExtensions.
 func (p *Plugin) AddPod(context.Context, fwk.CycleState, *v1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
 	return nil
 }

@@ -9,6 +9,7 @@ package steersman
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -79,7 +80,6 @@ func New(ctx context.Context, given runtime.Object, handle compat.Handle) (compa
 	return plugin, nil
 }
 
-// Name implements compat.Plugin.
 func (p *Plugin) Name() string { return Name }
 
 // reloadAndObserve reloads the policy file, if there is one, and publishes the states of the breakers every second.
@@ -132,7 +132,6 @@ func (scoreWriter) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo)
 	return scoring.Neutral, nil
 }
 
-// ScoreExtensions returns the writer itself.
 func (w scoreWriter) ScoreExtensions() compat.ScoreExtensions { return w }
 
 // NormalizeScore writes the scores.
@@ -150,15 +149,9 @@ func (scoreWriter) NormalizeScore(
 
 // matches reports whether there are scores about these nodes, which kube-scheduler lists in the order of PreScore.
 func (r *scoreResult) matches(listed compat.NodeScoreList) bool {
-	if r.scores == nil || len(listed) != len(r.nodes) {
-		return false
-	}
-	for i, node := range r.nodes {
-		if node.Node().Name != listed[i].Name {
-			return false
-		}
-	}
-	return true
+	return r.scores != nil && slices.EqualFunc(r.nodes, listed, func(node fwk.NodeInfo, score compat.NodeScore) bool {
+		return node.Node().Name == score.Name
+	})
 }
 
 // PostBind counts whether the pod was bound to the node that the source ranked first.

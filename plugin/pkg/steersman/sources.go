@@ -41,9 +41,7 @@ func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle c
 	return p.createNativeSource(logger, handle, snapshot)
 }
 
-func (p *Plugin) createNativeSource(
-	logger klog.Logger, handle compat.Handle, snapshot scoring.Snapshot,
-) error {
+func (p *Plugin) createNativeSource(logger klog.Logger, handle compat.Handle, snapshot scoring.Snapshot) error {
 	if err := p.checkPolicy(); err != nil {
 		return err
 	}

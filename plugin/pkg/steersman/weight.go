@@ -32,7 +32,6 @@ func NewWeight(context.Context, runtime.Object, compat.Handle) (compat.Plugin, e
 	return &Weight{}, nil
 }
 
-// Name implements compat.Plugin.
 func (*Weight) Name() string { return WeightName }
 
 // PreScore leaves pods without GPUs out.
