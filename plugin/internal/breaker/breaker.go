@@ -21,8 +21,8 @@ const (
 // States are all states.
 var States = []State{Closed, Open, HalfOpen}
 
-// successesPerFailure is how many successes compensate one failure. So a service that fails occasionally stays in use, and one
-// that fails more often than once in that many requests does not, however its failures are spread.
+// successesPerFailure is how many successes compensate one failure. So a service that fails occasionally stays in use,
+// and one that fails more often than once in that many requests does not, however its failures are spread.
 const successesPerFailure = 10
 
 // Breaker counts failures of a service. It is safe for concurrent use.
@@ -49,16 +49,11 @@ func (b *Breaker) Allow() bool {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	b.refresh()
-	switch b.state {
-	case Closed:
+	if b.state == HalfOpen && !b.probing {
+		b.probing, b.since = true, b.now()
 		return true
-	case HalfOpen:
-		if !b.probing {
-			b.probing, b.since = true, b.now()
-			return true
-		}
 	}
-	return false
+	return b.state == Closed
 }
 
 // Done tells how a request that was allowed went. One that its asker gave up (context.Canceled) says nothing of the
@@ -101,10 +96,7 @@ func (b *Breaker) refresh() {
 	if b.now().Sub(b.since) < b.open {
 		return
 	}
-	switch b.state {
-	case Open:
+	if b.probing = false; b.state == Open {
 		b.state = HalfOpen
-	case HalfOpen:
-		b.probing = false
 	}
 }

@@ -10,11 +10,11 @@ import (
 func TestDeletedObjectsWhoseDeletionWasMissed(t *testing.T) {
 	pod := &v1.Pod{}
 	for _, obj := range []any{pod, cache.DeletedFinalStateUnknown{Key: "default/pod", Obj: pod}} {
-		if deleted, ok := Deleted[*v1.Pod](obj); !ok || deleted != pod {
+		var deleted *v1.Pod
+		OnDelete(func(pod *v1.Pod) { deleted = pod })(obj)
+		if deleted != pod {
 			t.Errorf("%T: %v", obj, deleted)
 		}
-		if _, ok := Deleted[*v1.Node](obj); ok {
-			t.Errorf("%T is taken for a node", obj)
-		}
+		OnDelete(func(*v1.Node) { t.Errorf("%T is taken for a node", obj) })(obj)
 	}
 }

@@ -20,10 +20,10 @@ type kind struct {
 
 func (k kind) isShared() bool { return k.names[0] == CountKey }
 
-// CapacityOf returns what a node has, all of it free. GPUs that pods share are stated in its allocatable or capacity, whole
-// ones by a device plugin; where there are as many, they are the same devices. Of several kinds of devices one is looked
-// at: that which pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The others
-// are counted. The error names the field that is wrong.
+// CapacityOf returns what a node has, all of it free. GPUs that pods share are stated in its allocatable or capacity,
+// whole ones by a device plugin; where there are as many, they are the same devices. Of several kinds of devices one is
+// looked at: that which pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The
+// others are counted. The error names the field that is wrong.
 func CapacityOf(node *v1.Node) (policy.GPUs, error) {
 	kinds, stated := pluginOffers(node)
 	count, shares, err := sharedOffer(node)
@@ -120,13 +120,11 @@ func statedBy(node *v1.Node, key v1.ResourceName) (int64, bool) {
 	return roundedDown(result), ok
 }
 
-// MayServeBetter reports whether a node that had another capacity, nil if it is new, may fit now for a pod that it had no
-// room for.
+// MayServeBetter reports whether a node that had another capacity, none if it is new, may fit now for a pod that it had
+// no room for.
 func MayServeBetter(capacity, former *policy.GPUs, request *Request) bool {
-	if !mayServe(capacity, request) {
-		return false
-	}
-	return former == nil || !mayServe(former, request) || number(former, request) < number(capacity, request)
+	isBetter := !mayServe(former, request) || number(former, request) < number(capacity, request)
+	return isBetter && mayServe(capacity, request)
 }
 
 func mayServe(capacity *policy.GPUs, request *Request) bool {

@@ -23,15 +23,15 @@ type Node struct {
 
 // NodeState counts a node's devices. It parses all pods of the node, so keep what it finds by the node's generation.
 //
-// The cache of the scheduler has a pod on its node, with another generation of it, before the pod's devices are reserved,
-// but shows it to nobody before the next pod's turn: what is kept by generation is right.
+// The cache of the scheduler has a pod on its node, with another generation of it, before the pod's devices are
+// reserved, but shows it to nobody before the next pod's turn: what is kept by generation is right.
 func (l *Ledger) NodeState(info fwk.NodeInfo) Node { return l.NodeWithout(info, "") }
 
 // NodeWithout returns NodeState as if one pod was not there.
 //
-// A pod counts on its devices even where that makes more than a whole one. Where nothing says which devices it holds, or
-// the node does not have them, it counts on those that fit best, after all others, and on those with most left if too few
-// fit: it runs there, whatever it says.
+// A pod counts on its devices even where that makes more than a whole one. Where nothing says which devices it holds,
+// or the node does not have them, it counts on those that fit best, after all others, and on those with most left if
+// too few fit: it runs there, whatever it says.
 func (l *Ledger) NodeWithout(info fwk.NodeInfo, pod types.UID) Node {
 	return l.nodeState(info, pod, false)
 }

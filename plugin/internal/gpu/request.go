@@ -31,7 +31,8 @@ func RequestOf(pod *v1.Pod) (Request, error) {
 	case err != nil:
 		return Request{}, err
 	case devices > 0 && count > 0 && (count != devices || milli != whole):
-		return Request{}, annotationError(CountKey, "%d contradicts the %d devices that the containers request", count, devices)
+		return Request{}, annotationError(CountKey,
+			"%d contradicts the %d devices that the containers request", count, devices)
 	case devices > 0:
 		count, milli = devices, whole
 	case count > 0:
@@ -75,8 +76,8 @@ func parseQuantity(text string) (resource.Quantity, bool) {
 	return value, err == nil
 }
 
-// amount returns the integer in an annotation, a quantity such as 2 or 1k; 0 if it is not there. unit says in an error what
-// may be at most.
+// amount returns the integer in an annotation, a quantity such as 2 or 1k; 0 if it is not there. unit says in an error
+// what may be at most.
 func amount(notes map[string]string, key string, most int64, unit string) (int64, error) {
 	text, ok := notes[key]
 	if !ok {
@@ -123,7 +124,8 @@ func pluginDevices(pod *v1.Pod) (devices int64, name string, err error) {
 		result := asked[each.name]
 		switch count := result.Value(); {
 		case count > 0 && devices > 0:
-			return 0, "", fmt.Errorf("spec.containers: request both %s and %s; a pod's GPUs must be of one kind", name, each.name)
+			return 0, "", fmt.Errorf("spec.containers: request both %s and %s; a pod's GPUs must be of one kind",
+				name, each.name)
 		case result.CmpInt64(MaxCount) > 0:
 			return 0, "", fmt.Errorf("spec.containers: request %d GPUs, more than any real pod (%d at most)", count, MaxCount)
 		case count > 0:

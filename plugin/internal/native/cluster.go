@@ -49,17 +49,14 @@ func (c *cluster) reset(count int) {
 	}
 }
 
-// watchOwners starts or stops counting pods by owner.
+// watchOwners starts or stops counting pods by owner, for which all nodes are read again.
 func (c *cluster) watchOwners(wanted bool) {
 	if wanted == (c.owners != nil) {
 		return
 	}
-	c.owners = nil
-	if wanted {
-		c.owners = newOwners(len(c.places.All()))
-		for n, info := range c.places.All() {
-			c.owners.recount(n, info)
-		}
+	clear(c.seen)
+	if c.owners = nil; wanted {
+		c.owners = newOwners(len(c.seen))
 	}
 }
 

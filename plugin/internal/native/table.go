@@ -10,8 +10,8 @@ import (
 // cellsKept is how many scores are kept, of all classes together: 64 MiB.
 const cellsKept = 1 << 22
 
-// table keeps scores by class of pods and node, for a policy whose score depends on these two alone. A score holds until
-// its node changes.
+// table keeps scores by class of pods and node, for a policy whose score depends on these two alone. A score holds
+// until its node changes.
 type table struct {
 	rows   map[policy.Pod]*row
 	stale  []int     // the nodes of a question whose scores hold no more

@@ -40,8 +40,8 @@ type card struct {
 	MadeBy     string         `json:"made_by"`
 }
 
-// readFile reads an order file, or the order of a policy file. The error is one line: it is missing, damaged, of another
-// version, or of an order that kube-scheduler cannot follow.
+// readFile reads an order file, or the order of a policy file. The error is one line: it is missing, damaged, of
+// another version, or of an order that kube-scheduler cannot follow.
 func readFile(path string) (*Order, error) {
 	order, err := parseFile(path)
 	if err != nil {

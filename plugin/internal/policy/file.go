@@ -16,13 +16,15 @@ type view struct {
 	node    int // features of a node
 }
 
-// views are those of steersman/policies/features.py that clusters here show. All have the same features of pod and cluster.
+// views are those of steersman/policies/features.py that clusters here show. All have the same features of pod and
+// cluster.
 var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {3, nodeFeatures}}
 
 // Load reads a policy file, which must have a workload profile embedded.
 //
-// The error is a FileError of one line if the file is no policy file, is larger than maxMebibytes, truncated, of another
-// version, or holds weights that are integers, not finite numbers or absurd; or tensors that do not fit its card.
+// The error is a FileError of one line if the file is no policy file, is larger than maxMebibytes, truncated, of
+// another version, or holds weights that are integers, not finite numbers or absurd; or tensors that do not fit its
+// card.
 func Load(path string) (*Policy, error) {
 	content, err := files.Read(path, maxMebibytes)
 	if err != nil {

@@ -33,10 +33,11 @@ func countUsableDevices(profile *Profile, free []int64, devices uint64, less int
 // difference is how many devices would have something else left than now: old milli now, and then new ones.
 type difference struct{ devices, old, new int64 }
 
-// fragmented returns F_n(M), the fragmented GPU milli of a node with devices of a type and so much milli-CPU and idle GPU
-// milli: the sum over typical pods m of share_m f_n(m), where f_n(m) is the idle GPU milli of node n that m cannot use: all
-// of it if m does not fit (or requests no GPU), otherwise what lies on devices too full for m. Source: Weng et al., "Beware
-// of Fragmentation", USENIX ATC 2023, with the artifact's order of summation: its last bits decide truncated scores.
+// fragmented returns F_n(M), the fragmented GPU milli of a node with devices of a type and so much milli-CPU and idle
+// GPU milli: the sum over typical pods m of share_m f_n(m), where f_n(m) is the idle GPU milli of node n that m cannot
+// use: all of it if m does not fit (or requests no GPU), otherwise what lies on devices too full for m. Source: Weng et
+// al., "Beware of Fragmentation", USENIX ATC 2023, with the artifact's order of summation: its last bits decide
+// truncated scores.
 func fragmented(profile *Profile, result []usable, cpu, idle int64, kind gpuType, change difference) float64 {
 	// By cause: the node lacks both CPU and GPU, GPU alone, CPU alone; the pod requests no GPU, with and without the CPU
 	// for it; it does not accept the model.

@@ -1,6 +1,7 @@
 package policy
 
-// Features of a node's state in the view gpu, in the order of policies/gpu_state/gpu_features.py, which says what they are.
+// Features of a node's state in the view gpu, in the order of policies/gpu_state/gpu_features.py, which says what they
+// are.
 const (
 	fFragmented = iota
 	fIdle
@@ -41,7 +42,8 @@ func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uin
 	live := f.sortDevices(node, devices, milli)
 	idle := f.encodeDevices(live, out)
 	out[fUntouched] = 0
-	if out[fWhole] == float32(len(node.GPU.Free)) && cpu == f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
+	usable := f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable)
+	if out[fWhole] == float32(len(node.GPU.Free)) && cpu == usable {
 		out[fUntouched] = 1
 	}
 	countUsableDevices(f.profile, f.left[:live], 0, 0, f.usable)
@@ -108,8 +110,8 @@ type cachedState struct {
 	row        row
 }
 
-// stateCache computes the features of nodes' states and keeps them by a hash, since few states occur again and again. Of
-// states with the same entry, the last one is kept.
+// stateCache computes the features of nodes' states and keeps them by a hash, since few states occur again and again.
+// Of states with the same entry, the last one is kept.
 type stateCache struct {
 	*featureEncoder
 	kept []cachedState
@@ -133,8 +135,8 @@ func (s *stateCache) look(node *Node) cachedState {
 	return *s.find(node, s.key, s.leftovers.usableCPU(node.CPU.Free, node.Memory.Free), 0, 0)
 }
 
-// with returns what is cached of the node that was looked at last with the pod on the devices of the bit mask. It is valid
-// until another state is looked at.
+// with returns what is cached of the node that was looked at last with the pod on the devices of the bit mask. It is
+// valid until another state is looked at.
 func (s *stateCache) with(node *Node, pod *Pod, devices uint64) *cachedState {
 	key := s.key
 	for d, left := range node.GPU.Free {

@@ -86,8 +86,8 @@ func bestFit(node *Node, pod *Pod) int64 {
 	return int64(100 * (1 - (float64(0.5*cpu) + float64(0.5*gpus))))
 }
 
-// gpuClustering keeps pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a fuller
-// node. 0 for pods that get none of the devices.
+// gpuClustering keeps pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a
+// fuller node. 0 for pods that get none of the devices.
 func gpuClustering(node *Node, pod *Pod) int64 {
 	if node.GPU.taken(&pod.GPU) == 0 {
 		return 0
@@ -114,8 +114,8 @@ func gpuClustering(node *Node, pod *Pod) int64 {
 	}
 }
 
-// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices. 0 for
-// pods that get none of the devices.
+// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices. 0
+// for pods that get none of the devices.
 func gpuPacking(node *Node, pod *Pod) int64 {
 	if node.GPU.taken(&pod.GPU) == 0 {
 		return 0

@@ -7,7 +7,8 @@ import "context"
 //	after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node) + rules[k] . r(node)
 //
 // with the features f of the view gpu, FGD's integer score and those of other heuristics r; a network of the same
-// features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source: policies/gpu_state/arrays.py.
+// features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source:
+// policies/gpu_state/arrays.py.
 type linearPolicy struct {
 	linear  [kinds]column
 	rules   [kinds][len(heuristics)]float64 // what a point of each heuristic counts
@@ -17,8 +18,8 @@ type linearPolicy struct {
 // nodeFeatures is the number of features of a node in the view gpu: after a placement, their change, FGD's score.
 const nodeFeatures = 2*features + 1
 
-// column holds the weights of a linear value: weights of the state after a placement (where they weigh it and the change), of the
-// state before (where they weigh the change alone), and of FGD's score.
+// column holds the weights of a linear value: weights of the state after a placement (where they weigh it and the
+// change), of the state before (where they weigh the change alone), and of FGD's score.
 type column struct {
 	after, before [features]float64
 	fgd           float64

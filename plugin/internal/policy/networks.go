@@ -14,7 +14,8 @@ import (
 //	mlp:      head(layers(x_n))
 //	deepsets: head(rho([phi(x_n), the mean of phi over all nodes])) (Zaheer et al., "Deep Sets", NeurIPS 2017)
 //
-// Source: policies/networks/numpy_networks.py. Python rounds to single precision after each layer; here only features are rounded.
+// Source: policies/networks/numpy_networks.py. Python rounds to single precision after each layer; here only features
+// are rounded.
 type contextNetwork struct {
 	view   string
 	byKind [kinds]stack // the layers that give the score, the same ones for all kinds of pods but for linear
@@ -37,8 +38,8 @@ type contextScorer struct {
 }
 
 func (c *contextNetwork) scorer(profile *Profile, seen *leftovers) scorer {
-	result := &contextScorer{cluster: clusterView{fragmenter: newFragmenter(profile)}, node: make([]float64, views[c.view].node)}
-	result.view = &result.cluster
+	result := &contextScorer{node: make([]float64, views[c.view].node)}
+	result.cluster.fragmenter, result.view = newFragmenter(profile), &result.cluster
 	if c.view == "gpu" {
 		result.view = &gpuView{newStateCache(profile, seen)}
 	}
@@ -145,8 +146,8 @@ func (c *contextScorer) pool(ctx context.Context, state *State, pod *Pod) error 
 	return nil
 }
 
-// network is layers over the features of a node and a pod, without the cluster's: what it makes of a node does not change
-// with placements elsewhere. Source: policies/gpu_state/kernels.py, _network.
+// network is layers over the features of a node and a pod, without the cluster's: what it makes of a node does not
+// change with placements elsewhere. Source: policies/gpu_state/kernels.py, _network.
 type network struct {
 	layers stack
 	after  [][]float64 // [features][width] weights of the state after a placement, as in column

@@ -1,8 +1,8 @@
 // Package policy reads policy files of steersman and computes the scores that its Python side computes.
 //
-// A policy ranks the nodes that a pod fits on, from the state of the cluster as integers: milli-CPU, bytes, pods,
-// and milli of each GPU device (1000 is a whole one). Nothing here plans or learns. What follows from the profile of typical
-// pods is embedded in the file by "steersman policy prepare"; a file without it is refused.
+// A policy ranks the nodes that a pod fits on, from the state of the cluster as integers: milli-CPU, bytes, pods, and
+// milli of each GPU device (1000 is a whole one). Nothing here plans or learns. What follows from the profile of
+// typical pods is embedded in the file by "steersman policy prepare"; a file without it is refused.
 //
 // The arithmetic is that of the Python package, in the same order, so that scores agree to the last bits. Where a
 // compiler might fuse a product with a sum, which rounds once instead of twice, a conversion to float64 forbids it.

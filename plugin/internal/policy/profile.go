@@ -19,11 +19,12 @@ type typicalPod struct {
 	resource int // which of Profile.resources it requests; -1: any
 }
 
-// gpuType is the number of a type of devices: that of their model, and which of Profile.resources pods may request, a bit
-// each. Where no typical pod requests a name, it is the number of the model.
+// gpuType is the number of a type of devices: that of their model, and which of Profile.resources pods may request, a
+// bit each. Where no typical pod requests a name, it is the number of the model.
 type gpuType = int
 
-// Profile says which pods are typical of a workload, and how often they come: all that a policy knows of what is to come.
+// Profile says which pods are typical of a workload, and how often they come: all that a policy knows of what is to
+// come.
 type Profile struct {
 	pods    []typicalPod
 	milli   []int64        // the distinct milli of each device that typical pods request, ascending
@@ -146,7 +147,8 @@ type deviceLeftover struct {
 	square     float64 // of the GPUs left
 }
 
-// leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source: policies/gpu_state/leftover_tables.py.
+// leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source:
+// policies/gpu_state/leftover_tables.py.
 type leftovers struct {
 	byDeviceLeft []deviceLeftover // [Whole + 1] by what is left of a device
 	sequences    [][][]step       // by GPU type, the sequences; the second half of them is GPU pods
@@ -272,7 +274,8 @@ func (f *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, 
 	return idle
 }
 
-// take takes milli of the fullest device that suffices, as often as wanted; there are enough. What is left stays sorted.
+// take takes milli of the fullest device that suffices, as often as wanted; there are enough. What is left stays
+// sorted.
 func take(rest []int64, wanted, milli int64) {
 	for range wanted {
 		i := len(rest) - 1

@@ -104,8 +104,8 @@ func (p *Pod) kind() int {
 }
 
 func (p *Pod) check() error {
-	if p.GPU.Count < 0 || p.GPU.Count > 0 && (p.GPU.Milli < 1 || p.GPU.Milli > Whole) {
-		return fmt.Errorf("a pod asks for %d GPUs and %d milli of each; expected 1 to %d milli", p.GPU.Count, p.GPU.Milli, Whole)
+	if count, milli := p.GPU.Count, p.GPU.Milli; count < 0 || count > 0 && (milli < 1 || milli > Whole) {
+		return fmt.Errorf("a pod asks for %d GPUs and %d milli of each; expected 1 to %d milli", count, milli, Whole)
 	}
 	return nil
 }
@@ -195,8 +195,8 @@ func (g *GPUs) taken(request *GPURequest) int64 {
 	return request.Count
 }
 
-// BestFit returns the devices that a pod, which must fit, takes by default, as a bit mask: the fullest that suffice, the
-// lowest index on ties; none where its GPUs are counted.
+// BestFit returns the devices that a pod, which must fit, takes by default, as a bit mask: the fullest that suffice,
+// the lowest index on ties; none where its GPUs are counted.
 func (g *GPUs) BestFit(request *GPURequest) uint64 {
 	var chosen uint64
 	for range g.taken(request) {

@@ -17,8 +17,8 @@ const (
 	anyLength = -1 // of an axis
 )
 
-// reader reads the tensors of a file, and notes which were read. The first error stays in err, and nothing is read after
-// it.
+// reader reads the tensors of a file, and notes which were read. The first error stays in err, and nothing is read
+// after it.
 type reader struct {
 	file    string
 	tensors map[string]safetensors.Tensor

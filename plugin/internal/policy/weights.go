@@ -8,7 +8,8 @@ import (
 // rule is the network of a file without weights: a heuristic that was the best for the profile of the file.
 const rule = "rule"
 
-// readNetwork reads the weights of a file. It returns a constructor of scorers, and whether these read one node at a time.
+// readNetwork reads the weights of a file. It returns a constructor of scorers, and whether these read one node at a
+// time.
 func readNetwork(r *reader, card *Card, profile *Profile, seen *leftovers) (create func() scorer, pointwise bool) {
 	if card.Network == rule {
 		return readRule(r, card, profile), true

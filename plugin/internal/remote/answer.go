@@ -48,7 +48,8 @@ func (l *scoreList) UnmarshalJSON(content []byte) error {
 	return nil
 }
 
-// decode returns an answer, or what is wrong with it. version: of the node set that was asked about, "": names were sent.
+// decode returns an answer, or what is wrong with it. version: of the node set that was asked about, "": names were
+// sent.
 func decode(content []byte, version string) (*answer, error) {
 	decoded := &answer{}
 	problems, err := json.UnmarshalStrict(content, decoded, json.DisallowDuplicateFields)

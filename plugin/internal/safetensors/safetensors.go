@@ -1,6 +1,7 @@
 // Package safetensors reads files of arrays. Nothing in such a file is executed.
 //
-// The format is described at https://huggingface.co/docs/safetensors, "Format"; the checks are those of its own library.
+// The format is described at https://huggingface.co/docs/safetensors, "Format"; the checks are those of its own
+// library.
 package safetensors
 
 import (

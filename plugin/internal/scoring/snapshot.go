@@ -7,7 +7,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
+// Snapshot lists all nodes of the snapshot of the scheduling cycle under way:
+// handle.SnapshotSharedLister().NodeInfos().
 type Snapshot func() ([]fwk.NodeInfo, error)
 
 // runs is how many stretches of the snapshot are followed at a time: kube-scheduler filters several side by side.
@@ -34,9 +35,6 @@ func (p *Places) Follow(infos []fwk.NodeInfo) bool {
 	}
 	return true
 }
-
-// All returns the nodes, in the order of the snapshot.
-func (p *Places) All() []fwk.NodeInfo { return p.infos }
 
 // Find returns where a node is. Nodes that passed the filters come nearly in the order of the snapshot, so most are the
 // next one of a run, which takes a fraction of the time of a look at the index.

@@ -74,13 +74,11 @@ func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk
 	if err != nil {
 		return fwk.QueueSkip, nil
 	}
-	var former *policy.GPUs
+	var former policy.GPUs
 	if was != nil {
-		if gpus, err := gpu.CapacityOf(was); err == nil {
-			former = &gpus
-		}
+		former, _ = gpu.CapacityOf(was)
 	}
-	return queueIf(gpu.MayServeBetter(&capacity, former, &request)), nil
+	return queueIf(gpu.MayServeBetter(&capacity, &former, &request)), nil
 }
 
 func acceptsModel(node *v1.Node, request gpu.Request) bool {

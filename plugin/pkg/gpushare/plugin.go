@@ -1,12 +1,12 @@
 // Package gpushare is the plugin SteersmanGpuShare of kube-scheduler: pods that share GPUs by annotations.
 //
 // It filters the nodes that have the devices, chooses devices when a node is chosen, and binds. The devices are written
-// to the pod by the binding itself: the API server merges a Binding's annotations into the pod in the same write, so that
-// a pod never has a node without its devices or the other way round. A patch before the binding would be another
+// to the pod by the binding itself: the API server merges a Binding's annotations into the pod in the same write, so
+// that a pod never has a node without its devices or the other way round. A patch before the binding would be another
 // request, and needs a right to patch pods that kube-scheduler does not have.
 //
-// A profile must enable it at multiPoint and at bind, so that it comes before DefaultBinder, to which it leaves all pods
-// without GPUs:
+// A profile must enable it at multiPoint and at bind, so that it comes before DefaultBinder, to which it leaves all
+// pods without GPUs:
 //
 //	plugins:
 //	  multiPoint: {enabled: [{name: SteersmanGpuShare}]}
@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -49,9 +50,8 @@ var (
 type Plugin struct {
 	handle      compat.Handle
 	ledger      *gpu.Ledger
-	nodes       sync.Map // of *countedNode by name, for as long as nodes do not change
-	checking    sync.Once
-	configError string // about the profile
+	nodes       sync.Map      // of *countedNode by name, for as long as nodes do not change
+	configError func() string // about the profile
 }
 
 // New makes the plugin of a profile. It has no arguments.
@@ -60,6 +60,7 @@ func New(_ context.Context, arguments runtime.Object, handle compat.Handle) (com
 		return nil, fmt.Errorf("pluginConfig of %s: it takes no args", Name)
 	}
 	plugin := &Plugin{handle: handle, ledger: gpu.Assumed}
+	plugin.configError = sync.OnceValue(plugin.configurationError)
 	return plugin, plugin.follow()
 }
 
@@ -67,19 +68,15 @@ func (*Plugin) Name() string { return Name }
 
 func (p *Plugin) follow() error {
 	informers := p.handle.SharedInformerFactory().Core().V1()
-	_, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if pod, ok := compat.Deleted[*v1.Pod](obj); ok {
-			p.ledger.Release(pod.UID)
-		}
-	}})
+	_, err := informers.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: compat.OnDelete(func(pod *v1.Pod) { p.ledger.Release(pod.UID) }),
+	})
 	if err != nil {
 		return err
 	}
-	_, err = informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-		if node, ok := compat.Deleted[*v1.Node](obj); ok {
-			p.nodes.Delete(node.Name)
-		}
-	}})
+	_, err = informers.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: compat.OnDelete(func(node *v1.Node) { p.nodes.Delete(node.Name) }),
+	})
 	return err
 }
 
@@ -94,7 +91,7 @@ func (p *Plugin) PreFilter(
 	if request.Count == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if configError := p.configurationError(); configError != "" && gpu.IsShared(request) {
+	if configError := p.configError(); configError != "" && gpu.IsShared(request) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, configError)
 	}
 	state.Write(Name, requestState{request})
@@ -234,20 +231,16 @@ func (*Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]compat.SignFragment, *
 
 // configurationError returns what is wrong with the profile: another plugin would bind the pod, without its devices.
 func (p *Plugin) configurationError() string {
-	p.checking.Do(func() {
-		profile, ok := p.handle.(interface{ ListPlugins() *config.Plugins })
-		if !ok {
-			return
-		}
-		for _, plugin := range profile.ListPlugins().Bind.Enabled {
-			if plugin.Name == Name {
-				return
-			}
-			if plugin.Name == names.DefaultBinder {
-				break
-			}
-		}
-		p.configError = fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", compat.ProfileName(p.handle), Name)
+	profile, ok := p.handle.(interface{ ListPlugins() *config.Plugins })
+	if !ok {
+		return ""
+	}
+	binders := profile.ListPlugins().Bind.Enabled
+	first := slices.IndexFunc(binders, func(plugin config.Plugin) bool {
+		return plugin.Name == Name || plugin.Name == names.DefaultBinder
 	})
-	return p.configError
+	if first >= 0 && binders[first].Name == Name {
+		return ""
+	}
+	return fmt.Sprintf("profile %q does not bind by %s; enable it at bind, too", compat.ProfileName(p.handle), Name)
 }

@@ -475,7 +475,7 @@ func BenchmarkFilter(b *testing.B) {
 			pods = append(pods, pod(fmt.Sprint(name, "-", d), fmt.Sprint("1 600 - ", d), name))
 		}
 	}
-	p := &Plugin{handle: &handle{binders: []string{Name}}, ledger: &gpu.Ledger{}}
+	p := &Plugin{handle: &handle{}, ledger: &gpu.Ledger{}, configError: func() string { return "" }}
 	infos, _ := cached.NewSnapshot(pods, there).NodeInfos().List()
 	waiting, state := pod("waiting", "1 500", ""), framework.NewCycleState()
 	p.PreFilter(b.Context(), state, waiting, nil)

@@ -28,11 +28,7 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 	podEvents, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { q.onPod(obj.(*v1.Pod)) },
 		UpdateFunc: func(_, obj any) { q.onPod(obj.(*v1.Pod)) },
-		DeleteFunc: func(obj any) {
-			if pod, ok := compat.Deleted[*v1.Pod](obj); ok {
-				q.onEnd(pod)
-			}
-		},
+		DeleteFunc: compat.OnDelete(q.onEnd),
 	})
 	if err != nil {
 		return err
@@ -40,11 +36,7 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 	nodeEvents, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { q.onNode(nil, obj.(*v1.Node)) },
 		UpdateFunc: func(before, obj any) { q.onNode(before.(*v1.Node), obj.(*v1.Node)) },
-		DeleteFunc: func(obj any) {
-			if node, ok := compat.Deleted[*v1.Node](obj); ok {
-				q.cluster.setNode(node.Name, nil)
-			}
-		},
+		DeleteFunc: compat.OnDelete(func(node *v1.Node) { q.cluster.setNode(node.Name, nil) }),
 	})
 	if err != nil {
 		return err

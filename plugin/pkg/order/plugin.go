@@ -39,7 +39,8 @@ type Args struct {
 	Order string `json:"order"`
 }
 
-// Plugin orders the queue for a profile. All profiles of a scheduler have one queue, and share what is known of its pods.
+// Plugin orders the queue for a profile. All profiles of a scheduler have one queue, and share what is known of its
+// pods.
 type Plugin struct {
 	order  *orders.Order
 	queue  *queue // nil with age, which needs nothing of pods

@@ -121,8 +121,8 @@ func (q *queue) stopWaiting(entry *waitingPod) {
 	}
 }
 
-// forget drops the pods that do not wait now, and did not at the last call. It finds them whatever order events come in:
-// a pod may enter the queue after its deletion was seen here.
+// forget drops the pods that do not wait now, and did not at the last call. It finds them whatever order events come
+// in: a pod may enter the queue after its deletion was seen here.
 func (q *queue) forget(waits func(*v1.Pod) bool) {
 	q.mutex.RLock()
 	known := make([]*v1.Pod, 0, len(q.pods))

@@ -1,6 +1,6 @@
-// Package steersman is a plugin for kube-scheduler: nodes are ranked by a policy of steersman (PreScore, Score), which is
-// evaluated in this process (native) or asked of a score service, and with a service pods with a hard limit of latency
-// are kept to the nodes that keep it (PreFilter, Filter, PostFilter).
+// Package steersman is a plugin for kube-scheduler: nodes are ranked by a policy of steersman (PreScore, Score), which
+// is evaluated in this process (native) or asked of a score service, and with a service pods with a hard limit of
+// latency are kept to the nodes that keep it (PreFilter, Filter, PostFilter).
 //
 // It never costs a pod its node. Whatever goes wrong, PreScore and Score succeed, every node gets the same score, so
 // that the other plugins decide, and a counter says why.

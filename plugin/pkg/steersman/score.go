@@ -94,13 +94,7 @@ func reasonOf(err error) string {
 
 // bestNode returns the name of the node with the highest score, of equals the first.
 func bestNode(nodes []fwk.NodeInfo, scores []int64) string {
-	first := 0
-	for i, score := range scores {
-		if score > scores[first] {
-			first = i
-		}
-	}
-	return nodes[first].Node().Name
+	return nodes[slices.Index(scores, slices.Max(scores))].Node().Name
 }
 
 // signature is what the scores of nodes depend on.
