@@ -11,7 +11,7 @@ NEWEST := $(shell sed -nE 's,^\tk8s.io/kubernetes v([0-9]+\.[0-9]+)\..*,\1,p' pl
 KUBERNETES ?= $(NEWEST)
 MODFILE = $(if $(filter $(NEWEST),$(KUBERNETES)),go.mod,$(if $(filter $(OLDER),$(KUBERNETES)),go-$(KUBERNETES).mod,\
 	$(error KUBERNETES=$(KUBERNETES): there are $(sort $(OLDER)) and $(NEWEST))))
-# `before1.37` for 1.36, and so on: see internal/framework.
+# `before1.37` for 1.36, and so on: see internal/compat.
 TAGS = $(shell printf '%s\n' $(OLDER) $(NEWEST) | sort -V | \
 	awk '$$0 == "$(KUBERNETES)" {seen = 1; next} seen {print "before" $$0}' | paste -sd, -)
 

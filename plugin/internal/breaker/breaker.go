@@ -8,31 +8,21 @@ import (
 	"time"
 )
 
-// State reports whether a breaker lets requests through.
-type State int
+// State says whether a breaker lets requests through; it is its name in metrics.
+type State string
 
 // The states of a breaker.
 const (
-	Closed   State = iota // all requests pass
-	Open                  // none does
-	HalfOpen              // one at a time does, to see whether the service is back
+	Closed   State = "closed"    // all requests pass
+	Open     State = "open"      // no request passes
+	HalfOpen State = "half-open" // one at a time passes, to see whether the service is back
 )
 
-// String returns the name of the state, as metrics have it.
-func (s State) String() string {
-	switch s {
-	case Closed:
-		return "closed"
-	case Open:
-		return "open"
-	case HalfOpen:
-		return "half-open"
-	}
-	return "unknown"
-}
+// States are all states.
+var States = []State{Closed, Open, HalfOpen}
 
-// successesPerFailure is how many successes compensate one failure. So a service that fails occasionally stays in use, and one
-// that fails more often than once in that many requests does not, however its failures are spread.
+// successesPerFailure is how many successes compensate one failure. So a service that fails occasionally stays in use,
+// and one that fails more often than once in that many requests does not, however its failures are spread.
 const successesPerFailure = 10
 
 // Breaker counts failures of a service. It is safe for concurrent use.
@@ -51,7 +41,7 @@ type Breaker struct {
 // New returns a closed breaker that opens after so many failures, and lets a probe through when it was open for so
 // long. Fewer than one failure, or no time, are taken as one failure and as a nanosecond.
 func New(failures int, open time.Duration) *Breaker {
-	return &Breaker{limit: max(failures, 1) * successesPerFailure, open: max(open, 1), now: time.Now}
+	return &Breaker{limit: max(failures, 1) * successesPerFailure, open: max(open, 1), now: time.Now, state: Closed}
 }
 
 // Allow reports whether a request may be made. Each one that was allowed must be followed by Done.
@@ -59,16 +49,11 @@ func (b *Breaker) Allow() bool {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
 	b.refresh()
-	switch b.state {
-	case Closed:
+	if b.state == HalfOpen && !b.probing {
+		b.probing, b.since = true, b.now()
 		return true
-	case HalfOpen:
-		if !b.probing {
-			b.probing, b.since = true, b.now()
-			return true
-		}
 	}
-	return false
+	return b.state == Closed
 }
 
 // Done tells how a request that was allowed went. One that its asker gave up (context.Canceled) says nothing of the
@@ -111,10 +96,7 @@ func (b *Breaker) refresh() {
 	if b.now().Sub(b.since) < b.open {
 		return
 	}
-	switch b.state {
-	case Open:
+	if b.probing = false; b.state == Open {
 		b.state = HalfOpen
-	case HalfOpen:
-		b.probing = false
 	}
 }

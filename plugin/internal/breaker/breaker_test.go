@@ -126,11 +126,3 @@ func TestOneProbeAtATime(t *testing.T) {
 		t.Errorf("%d probes at a time", allowed.Load())
 	}
 }
-
-func TestNames(t *testing.T) {
-	for state, want := range map[State]string{Closed: "closed", Open: "open", HalfOpen: "half-open", 7: "unknown"} {
-		if state.String() != want {
-			t.Errorf("%d is %q, not %q", state, state, want)
-		}
-	}
-}

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,15 +12,6 @@ import (
 	"steersman.dev/plugin/internal/policy"
 )
 
-// Capacity is what a node has: so many devices of one model, "" if none is known, under these names; and further GPUs, of
-// other vendors or more than can be looked at one by one, which are counted.
-type Capacity struct {
-	Count     int
-	Model     string
-	Resources []string
-	Counted   []policy.Counted
-}
-
 // kind is devices of a node that are offered under the same names.
 type kind struct {
 	names []string
@@ -28,20 +20,18 @@ type kind struct {
 
 func (k kind) isShared() bool { return k.names[0] == CountKey }
 
-// CapacityOf returns what a node has. GPUs that pods share are stated in its allocatable or capacity, whole ones by a
-// device plugin; where there are as many, they are the same devices. Of several kinds of devices one is looked at: that
-// which pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The others are
-// counted. The error names the field that is wrong.
-func CapacityOf(node *v1.Node) (Capacity, error) {
+// CapacityOf returns what a node has, all of it free. GPUs that pods share are stated in its allocatable or capacity,
+// whole ones by a device plugin; where there are as many, they are the same devices. Of several kinds of devices one is
+// looked at: that which pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The
+// others are counted. The error names the field that is wrong.
+func CapacityOf(node *v1.Node) (policy.GPUs, error) {
 	kinds, stated := pluginOffers(node)
 	count, shares, err := sharedOffer(node)
-	if err != nil {
-		return Capacity{}, err
+	if err == nil && shares {
+		kinds, err = withShared(kinds, stated, count)
 	}
-	if shares {
-		if kinds, err = withShared(kinds, stated, count); err != nil {
-			return Capacity{}, err
-		}
+	if err != nil {
+		return policy.GPUs{}, err
 	}
 	chosen := -1
 	for i, each := range kinds {
@@ -52,10 +42,11 @@ func CapacityOf(node *v1.Node) (Capacity, error) {
 			chosen = i
 		}
 	}
-	var result Capacity
+	var result policy.GPUs
 	for i, each := range kinds {
 		if i == chosen {
-			result.Count, result.Model, result.Resources = int(each.count), ModelOf(node, each.names...), each.names
+			result.Model, result.Resources = ModelOf(node, each.names...), each.names
+			result.Free = slices.Repeat([]int64{whole}, int(each.count))
 			continue
 		}
 		name := each.names[len(each.names)-1]
@@ -73,15 +64,12 @@ func withShared(kinds []kind, stated bool, count int64) ([]kind, error) {
 		names = append(names, kinds[same].names...)
 		kinds = slices.Delete(kinds, same, same+1)
 	case stated && (count > 0 || len(kinds) > 0):
-		counts := []string{}
+		var counts []string
 		for _, each := range kinds {
 			counts = append(counts, fmt.Sprint(each.count))
 		}
-		others := strings.Join(counts, " and ")
-		if others == "" {
-			others = "0"
-		}
-		return nil, offerError(CountKey, fmt.Sprintf("%d contradicts the %s devices of the device plugin", count, others))
+		others := cmp.Or(strings.Join(counts, " and "), "0")
+		return nil, offerError(CountKey, "%d contradicts the %s devices of the device plugin", count, others)
 	}
 	if count > 0 {
 		kinds = slices.Insert(kinds, 0, kind{names, count})
@@ -119,8 +107,7 @@ func sharedOffer(node *v1.Node) (count int64, stated bool, err error) {
 		all = count * whole
 	}
 	if haveMilli && milli != all && milli != min(count, 1)*whole {
-		problem := fmt.Sprintf("%d does not go with %d devices of %d; expected %d", milli, count, whole, all)
-		return 0, true, offerError(MilliKey, problem)
+		return 0, true, offerError(MilliKey, "%d does not go with %d devices of %d; expected %d", milli, count, whole, all)
 	}
 	return count, true, nil
 }
@@ -133,27 +120,24 @@ func statedBy(node *v1.Node, key v1.ResourceName) (int64, bool) {
 	return roundedDown(result), ok
 }
 
-// mayServe reports whether the node could ever have what is requested, and how many such GPUs it has.
-func (c Capacity) mayServe(request Request) (int64, bool) {
-	node := Node{Model: c.Model, Resources: c.Resources, Counted: c.Counted}
-	if counted := node.counted(request.Resource); counted != nil {
-		return counted.Free, request.Milli == whole && counted.Free >= request.Count && request.Accepts(counted.Model)
-	}
-	enough := node.offers(request.Resource) && int64(c.Count) >= request.Count
-	return int64(c.Count), enough && request.Accepts(c.Model)
+// MayServeBetter reports whether a node that had another capacity, none if it is new, may fit now for a pod that it had
+// no room for.
+func MayServeBetter(capacity, former *policy.GPUs, request *Request) bool {
+	isBetter := !mayServe(former, request) || number(former, request) < number(capacity, request)
+	return isBetter && mayServe(capacity, request)
 }
 
-// MayServeBetter reports whether a node that had another offer, nil if it is new, may fit now for a pod that it had
-// none for.
-func (c Capacity) MayServeBetter(former *Capacity, request Request) bool {
-	now, enough := c.mayServe(request)
-	if !enough || former == nil {
-		return enough
-	}
-	before, wasEnough := former.mayServe(request)
-	return !wasEnough || before < now
+func mayServe(capacity *policy.GPUs, request *Request) bool {
+	return capacity.Accepts(request) && capacity.Fits(request)
 }
 
-func offerError(key, problem string) error {
-	return &FieldError{"status.allocatable['" + key + "']", problem}
+func number(capacity *policy.GPUs, request *Request) int64 {
+	if counted := capacity.CountedAs(request.Resource); counted != nil {
+		return counted.Free
+	}
+	return int64(len(capacity.Free))
+}
+
+func offerError(key, format string, args ...any) error {
+	return fmt.Errorf("status.allocatable['%s']: "+format, append([]any{key}, args...)...)
 }

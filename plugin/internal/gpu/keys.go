@@ -1,6 +1,16 @@
+// Package gpu is what a scheduler must know of GPUs that pods share: what pods request by annotations, what nodes
+// offer, and what is left of each device.
+//
+// A device is counted in milli: 1000 is a whole one. The rules are those of steersman's own scheduler
+// (src/steersman/cluster/objects/decoding.py and kubernetes/cache/cluster_cache.py), so that both count the same on the
+// same cluster.
+//
+// What a pod holds is in its annotation IndexKey, which it gets in the same write as its node. Between a decision and
+// the moment at which the API server's word of it arrives, only the Ledger knows.
 package gpu
 
 import (
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -60,12 +70,6 @@ func ModelOf(node *v1.Node, names ...string) string {
 	return ""
 }
 
-// FieldError says what is wrong with a field of an object, and what would be right.
-type FieldError struct{ Field, Problem string }
-
-// Error returns one line.
-func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
-
-func annotationError(key, problem string) error {
-	return &FieldError{"metadata.annotations['" + key + "']", problem}
+func annotationError(key, format string, args ...any) error {
+	return fmt.Errorf("metadata.annotations['%s']: "+format, append([]any{key}, args...)...)
 }

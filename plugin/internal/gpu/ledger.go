@@ -15,7 +15,6 @@ import (
 type Ledger struct {
 	mutex sync.RWMutex
 	held  map[types.UID]holding
-	nodes map[string]map[types.UID]holding // the same by node
 }
 
 type holding struct {
@@ -32,34 +31,16 @@ func (l *Ledger) Reserve(pod types.UID, node string, devices uint64, milli int64
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.held == nil {
-		l.held, l.nodes = map[types.UID]holding{}, map[string]map[types.UID]holding{}
+		l.held = map[types.UID]holding{}
 	}
-	l.release(pod)
-	if l.nodes[node] == nil {
-		l.nodes[node] = map[types.UID]holding{}
-	}
-	result := holding{node, devices, milli}
-	l.held[pod], l.nodes[node][pod] = result, result
+	l.held[pod] = holding{node, devices, milli}
 }
 
 // Release forgets a pod. Nothing happens if it has no entry.
 func (l *Ledger) Release(pod types.UID) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.release(pod)
-}
-
-func (l *Ledger) release(pod types.UID) {
-	result, ok := l.held[pod]
-	if !ok {
-		return
-	}
 	delete(l.held, pod)
-	if there := l.nodes[result.node]; len(there) > 1 {
-		delete(there, pod)
-	} else {
-		delete(l.nodes, result.node)
-	}
 }
 
 // on lists what the pods of a node, but for those that are known already, will get.
@@ -67,8 +48,8 @@ func (l *Ledger) on(node string, known func(types.UID) bool) []holding {
 	l.mutex.RLock()
 	defer l.mutex.RUnlock()
 	var result []holding
-	for pod, each := range l.nodes[node] {
-		if !known(pod) {
+	for pod, each := range l.held {
+		if each.node == node && !known(pod) {
 			result = append(result, each)
 		}
 	}
@@ -90,15 +71,15 @@ func (l *Ledger) Len() int {
 	return len(l.held)
 }
 
-// devices returns those that a pod on a node holds, 0 if nothing says so, and whether what says so is valid.
-func (l *Ledger) devices(pod *v1.Pod, node string, count int64) (uint64, bool) {
-	noted, err := ParseIndex(pod.Annotations[IndexKey], count)
+// devices returns those that a pod on a node holds, 0 if nothing valid says so.
+func (l *Ledger) devices(pod *v1.Pod, node string, count int64) uint64 {
+	noted, _ := ParseIndex(pod.Annotations[IndexKey], count)
 	reserved, ok := l.Reserved(pod.UID, node)
 	if !ok {
-		return noted, err == nil
+		return noted
 	}
 	if reserved == noted {
 		l.Release(pod.UID)
 	}
-	return reserved, true
+	return reserved
 }

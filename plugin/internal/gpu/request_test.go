@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"steersman.dev/plugin/internal/policy"
 )
 
 // notes are annotations in pairs: count, milli, models, index; "-" leaves one out.
@@ -40,16 +42,16 @@ func TestRequestOf(t *testing.T) {
 		err  string // a part of it
 	}{
 		"nothing":               {asking(nil, "cpu", "1"), Request{}, ""},
-		"a share":               {asking(notes("1", "300")), Request{1, 300, nil, CountKey}, ""},
-		"several":               {asking(notes("2", "1000", "V100|A10")), Request{2, 1000, []string{"V100", "A10"}, CountKey}, ""},
-		"no milli":              {asking(notes("2")), Request{2, 1000, nil, CountKey}, ""},
-		"a quantity":            {asking(notes("1e0", "0.3k")), Request{1, 300, nil, CountKey}, ""},
+		"a share":               {asking(notes("1", "300")), Request{Count: 1, Milli: 300, Resource: CountKey}, ""},
+		"several":               {asking(notes("2", "1000", "V100|A10")), Request{Count: 2, Milli: 1000, Models: "V100|A10", Resource: CountKey}, ""},
+		"no milli":              {asking(notes("2")), Request{Count: 2, Milli: 1000, Resource: CountKey}, ""},
+		"a quantity":            {asking(notes("1e0", "0.3k")), Request{Count: 1, Milli: 300, Resource: CountKey}, ""},
 		"zero of nothing":       {asking(notes("0", "0", "V100")), Request{}, ""},
 		"zero":                  {asking(notes("0")), Request{}, ""},
-		"models have spaces":    {asking(notes("1", "1", " V100 ")), Request{1, 1, []string{"V100"}, CountKey}, ""},
-		"a device plugin":       {asking(nil, "nvidia.com/gpu", "3"), Request{3, 1000, nil, "nvidia.com/gpu"}, ""},
-		"both ways":             {asking(notes("3"), "amd.com/gpu", "3"), Request{3, 1000, nil, "amd.com/gpu"}, ""},
-		"models of a plugin's":  {asking(notes("-", "-", "G2"), "nvidia.com/gpu", "1"), Request{1, 1000, []string{"G2"}, "nvidia.com/gpu"}, ""},
+		"models have spaces":    {asking(notes("1", "1", " V100 ")), Request{Count: 1, Milli: 1, Models: "V100", Resource: CountKey}, ""},
+		"a device plugin":       {asking(nil, "nvidia.com/gpu", "3"), Request{Count: 3, Milli: 1000, Resource: "nvidia.com/gpu"}, ""},
+		"both ways":             {asking(notes("3"), "amd.com/gpu", "3"), Request{Count: 3, Milli: 1000, Resource: "amd.com/gpu"}, ""},
+		"models of a plugin's":  {asking(notes("-", "-", "G2"), "nvidia.com/gpu", "1"), Request{Count: 1, Milli: 1000, Models: "G2", Resource: "nvidia.com/gpu"}, ""},
 		"too much":              {asking(notes("1", "1001")), Request{}, `gpu-milli']: "1001" is too much; it is of each device, 0 to 1000`},
 		"too many":              {asking(notes("10001")), Request{}, `gpu-count']: "10001" is too much; it is devices, 10000 at most`},
 		"negative":              {asking(notes("-1", "300")), Request{}, `"-1" is negative`},
@@ -112,7 +114,7 @@ func TestParseIndex(t *testing.T) {
 }
 
 func TestBestFitTakesTheFullestDevicesThatSuffice(t *testing.T) {
-	free := []int64{1000, 400, 300, 400, 1000}
+	node := Node{GPUs: policy.GPUs{Free: []int64{1000, 400, 300, 400, 1000}}}
 	for _, test := range []struct {
 		request Request
 		want    uint64
@@ -123,14 +125,14 @@ func TestBestFitTakesTheFullestDevicesThatSuffice(t *testing.T) {
 		{Request{Count: 1, Milli: 1000}, 0b00001},
 		{Request{Count: 2, Milli: 1000}, 0b10001},
 	} {
-		if bestFit := test.request.BestFit(free); bestFit != test.want {
+		if bestFit := node.BestFit(&test.request); bestFit != test.want {
 			t.Errorf("%+v gets %b; want %b", test.request, bestFit, test.want)
 		}
-		if !test.request.MayHave(test.want, free) || test.request.MayHave(test.want|1<<5, free) {
+		if !node.MayGive(test.want, &test.request) || node.MayGive(test.want|1<<5, &test.request) {
 			t.Errorf("%+v may not have %b", test.request, test.want)
 		}
 	}
-	if (Request{Count: 3, Milli: 1000}).Fits(free) || (Request{Count: 1, Milli: 301}).MayHave(0b100, free) {
+	if node.Fits(&Request{Count: 3, Milli: 1000}) || node.MayGive(0b100, &Request{Count: 1, Milli: 301}) {
 		t.Error("what does not fit does")
 	}
 }
@@ -151,7 +153,7 @@ func FuzzRequest(f *testing.F) {
 			return
 		}
 		if request.Count == 0 {
-			if request.Milli != 0 || request.Models != nil {
+			if request.Milli != 0 || request.Models != "" {
 				t.Fatalf("a request for nothing: %+v", request)
 			}
 			return
@@ -159,7 +161,7 @@ func FuzzRequest(f *testing.F) {
 		if request.Count < 0 || request.Count > MaxCount || request.Milli < 1 || request.Milli > whole {
 			t.Fatalf("not a request: %+v", request)
 		}
-		if request.Accepts("") != (len(request.Models) == 0) {
+		if request.Accepts("") != (request.Models == "") {
 			t.Fatalf("accepts what is not known: %+v", request)
 		}
 	})

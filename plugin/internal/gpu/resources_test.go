@@ -40,10 +40,12 @@ func TestPodsGetWhatTheyAskFor(t *testing.T) {
 		bound("a", nil, "nvidia.com/gpu", "70"), bound("b", nil, "amd.com/gpu", "1"),
 		bound("c", notes("1", "300", "", "1")), bound("d", nil, "gpu.intel.com/i915", "2"))
 	info.SetNode(offering("nvidia.com/gpu", "80", CountKey, "4", "amd.com/gpu", "4"))
-	state := NodeState(info)
+	state := (&Ledger{}).NodeState(info)
 	want := Node{
-		Model: "V100", Resources: []string{CountKey, "amd.com/gpu"}, Free: []int64{0, 700, 1000, 1000},
-		Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 10}}, Pods: []int64{1, 1, 1},
+		GPUs: policy.GPUs{
+			Model: "V100", Resources: []string{CountKey, "amd.com/gpu"}, Free: []int64{0, 700, 1000, 1000},
+			Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 10}}, Pods: []int64{1, 1, 1},
+		},
 		Sharing: 1, Plugged: 2,
 	}
 	if !reflect.DeepEqual(state, want) {
@@ -53,14 +55,14 @@ func TestPodsGetWhatTheyAskFor(t *testing.T) {
 		request Request
 		fits    bool
 	}{
-		{Request{10, 1000, nil, "nvidia.com/gpu"}, true},
-		{Request{11, 1000, nil, "nvidia.com/gpu"}, false},
-		{Request{2, 1000, nil, "amd.com/gpu"}, true},
-		{Request{3, 1000, nil, "amd.com/gpu"}, false},
-		{Request{1, 700, nil, CountKey}, true},
-		{Request{1, 1000, nil, "gpu.intel.com/i915"}, false},
+		{Request{Count: 10, Milli: 1000, Resource: "nvidia.com/gpu"}, true},
+		{Request{Count: 11, Milli: 1000, Resource: "nvidia.com/gpu"}, false},
+		{Request{Count: 2, Milli: 1000, Resource: "amd.com/gpu"}, true},
+		{Request{Count: 3, Milli: 1000, Resource: "amd.com/gpu"}, false},
+		{Request{Count: 1, Milli: 700, Resource: CountKey}, true},
+		{Request{Count: 1, Milli: 1000, Resource: "gpu.intel.com/i915"}, false},
 	} {
-		if fits := state.Fits(test.request); fits != test.fits {
+		if fits := state.Fits(&test.request); fits != test.fits {
 			t.Errorf("%+v: %v", test.request, fits)
 		}
 	}

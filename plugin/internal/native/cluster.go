@@ -1,13 +1,17 @@
 package native
 
 import (
-	fwk "steersman.dev/plugin/internal/framework"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
 	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/podowner"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// rackKey is the label of a node's rack.
 const rackKey = "rack"
 
 // cluster is the scheduler's snapshot as policies see it. Only nodes that changed are read again.
@@ -21,7 +25,6 @@ type cluster struct {
 	replaced bool               // the nodes are others than before the last follow
 }
 
-// follow brings everything up to date with the snapshot.
 func (c *cluster) follow(infos []fwk.NodeInfo) {
 	c.replaced = c.places.Follow(infos)
 	if c.replaced {
@@ -31,7 +34,7 @@ func (c *cluster) follow(infos []fwk.NodeInfo) {
 		if revision := scoring.RevisionOf(info); revision != c.seen[n] {
 			c.now++
 			c.seen[n], c.changed[n] = revision, c.now
-			convertNode(info, gpu.NodeState(info), &c.state.Nodes[n])
+			c.state.Nodes[n] = convertNode(info, gpu.Assumed.NodeState(info).GPUs)
 			if c.owners != nil {
 				c.owners.recount(n, info)
 			}
@@ -46,44 +49,76 @@ func (c *cluster) reset(count int) {
 	}
 }
 
-// watchOwners starts or stops counting pods by owner.
+// watchOwners starts or stops counting pods by owner, for which all nodes are read again.
 func (c *cluster) watchOwners(wanted bool) {
 	if wanted == (c.owners != nil) {
 		return
 	}
-	c.owners = nil
-	if wanted {
-		c.owners = newOwners(len(c.places.All()))
-		for n, info := range c.places.All() {
-			c.owners.recount(n, info)
-		}
+	clear(c.seen)
+	if c.owners = nil; wanted {
+		c.owners = newOwners(len(c.seen))
 	}
 }
 
-// convertNode writes a node, of whose GPUs so much is left, as policies see it.
-func convertNode(info fwk.NodeInfo, left gpu.Node, out *policy.Node) {
+// convertNode returns a node, of whose GPUs so much is left, as policies see it.
+func convertNode(info fwk.NodeInfo, gpus policy.GPUs) policy.Node {
 	node := info.Node()
 	if node == nil { // it was deleted, and its pods will follow
-		*out = policy.Node{}
-		return
+		return policy.Node{}
 	}
 	all, taken, scored := info.GetAllocatable(), info.GetRequested(), info.GetNonZeroRequested()
-	*out = policy.Node{
+	return policy.Node{
 		Name:         node.Name,
 		CPU:          amount(all.GetMilliCPU(), taken.GetMilliCPU()),
 		Memory:       amount(all.GetMemory(), taken.GetMemory()),
 		Pods:         amount(int64(all.GetAllowedPodNumber()), int64(len(info.GetPods()))),
 		CPUScored:    scored.GetMilliCPU(),
 		MemoryScored: scored.GetMemory(),
-		GPUModel:     left.Model,
-		GPUFree:      left.Free,
-		GPUPods:      left.Pods,
-		GPUResources: left.Resources,
-		Counted:      left.Counted,
+		GPU:          gpus,
 		Rack:         node.Labels[rackKey],
 	}
 }
 
 func amount(all, taken int64) policy.Amount {
 	return policy.Amount{Allocatable: all, Free: all - taken}
+}
+
+// owners counts the pods on nodes by their owners.
+type owners struct {
+	nodes  map[podowner.Owner]map[int]int
+	onNode []map[podowner.Owner]int
+}
+
+func newOwners(nodes int) *owners {
+	return &owners{map[podowner.Owner]map[int]int{}, make([]map[podowner.Owner]int, nodes)}
+}
+
+func (o *owners) recount(n int, info fwk.NodeInfo) {
+	for each := range o.onNode[n] {
+		delete(o.nodes[each], n)
+		if len(o.nodes[each]) == 0 {
+			delete(o.nodes, each)
+		}
+	}
+	result := map[podowner.Owner]int{}
+	for _, each := range info.GetPods() {
+		if whose := podowner.Of(each.GetPod()); whose.Name != "" {
+			result[whose]++
+		}
+	}
+	o.onNode[n] = result
+	for each, count := range result {
+		if o.nodes[each] == nil {
+			o.nodes[each] = map[int]int{}
+		}
+		o.nodes[each][n] = count
+	}
+}
+
+// peers returns the number of running pods of the pod's owner by node.
+func (o *owners) peers(pod *v1.Pod) map[int]int {
+	if whose := podowner.Of(pod); whose.Name != "" {
+		return maps.Clone(o.nodes[whose])
+	}
+	return nil
 }

@@ -1,3 +1,10 @@
+// Package native evaluates a policy file inside kube-scheduler.
+//
+// What a policy sees is made of the scheduler's own snapshot, all of it, by the rules of steersman's live scheduler
+// (src/steersman/kubernetes/cache/cluster_cache.py): the same cluster gives the same scores there and here. Two things
+// cannot be known here as they are there, and matter to networks that see the cluster (Traits.Pointwise is false)
+// alone: how many pods wait since they fit nowhere is taken for none, and the share of nodes that a pod fits on is that
+// of the nodes that kube-scheduler looked at, so that percentageOfNodesToScore should be 100 for them.
 package native
 
 import (
@@ -6,8 +13,9 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"
@@ -15,20 +23,13 @@ import (
 
 // Why a policy has no scores.
 var (
-	ErrNoPolicy  = reason{errors.New("there is no policy yet"), "no-policy"}
-	ErrNoRoom    = reason{errors.New("the pod has room on none of the nodes, as the policy sees them"), "no-room"}
-	errNoNode    = reason{errors.New("a node is not in the scheduler's snapshot"), "snapshot"}
-	errNoListing = reason{errors.New("the scheduler's snapshot cannot be read"), "snapshot"}
+	errNoPolicy = &scoring.Error{Err: errors.New("there is no policy yet"), Reason: "no-policy", Harmless: true}
+	errNoRoom   = &scoring.Error{
+		Err: errors.New("the pod has room on none of the nodes, as the policy sees them"), Reason: "no-room", Harmless: true,
+	}
+	errNoNode    = &scoring.Error{Err: errors.New("a node is not in the scheduler's snapshot"), Reason: "snapshot"}
+	errNoListing = &scoring.Error{Err: errors.New("the scheduler's snapshot cannot be read"), Reason: "snapshot"}
 )
-
-// reason is an error with a name for counters.
-type reason struct {
-	error
-	name string
-}
-
-// Reason returns what counters call it.
-func (r reason) Reason() string { return r.name }
 
 // Source scores nodes by the policy of a PolicyStore.
 type Source struct {
@@ -50,16 +51,15 @@ var (
 
 // New returns a source that looks at the snapshot of the scheduling cycle that it is asked in.
 func New(store *PolicyStore, snapshot scoring.Snapshot) *Source {
-	return &Source{store: store, snapshot: snapshot, table: table{rows: map[Signature]*row{}}}
+	return &Source{store: store, snapshot: snapshot, table: table{rows: map[policy.Pod]*row{}}}
 }
 
-// Scores implements scoring.Source. Its errors have a Reason.
 func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
 	loaded := s.store.LoadedPolicy()
 	if loaded == nil {
-		return ErrNoPolicy
+		return errNoPolicy
 	}
-	signature, err := SignatureOf(pod)
+	wanted, err := PodOf(pod)
 	if err != nil {
 		return err
 	}
@@ -68,16 +68,16 @@ func (s *Source) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, 
 	finished := false
 	defer func() {
 		if !finished { // a panic: nothing that is kept can be relied upon
-			s.cluster, s.table = cluster{}, table{rows: map[Signature]*row{}}
+			s.cluster, s.table = cluster{}, table{rows: map[policy.Pod]*row{}}
 		}
 	}()
-	err = s.rank(ctx, loaded, signature, pod, nodes, out)
+	err = s.rank(ctx, loaded, wanted, pod, nodes, out)
 	finished = true
 	return err
 }
 
 func (s *Source) rank(
-	ctx context.Context, loaded *LoadedPolicy, signature Signature, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64,
+	ctx context.Context, loaded *LoadedPolicy, wanted policy.Pod, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64,
 ) error {
 	if err := s.follow(loaded); err != nil {
 		return err
@@ -90,12 +90,12 @@ func (s *Source) rank(
 		}
 		s.chosen, s.raw = append(s.chosen, n), append(s.raw, 0)
 	}
-	if err := s.score(ctx, loaded.Policy, signature, pod); err != nil {
+	if err := s.score(ctx, loaded.Policy, wanted, pod); err != nil {
 		return err
 	}
 	first := best(s.chosen, s.raw)
 	if first < 0 {
-		return ErrNoRoom
+		return errNoRoom
 	}
 	scoring.Rank(s.raw, first, out)
 	return nil
@@ -107,32 +107,42 @@ func (s *Source) follow(loaded *LoadedPolicy) error {
 	if err != nil {
 		return errNoListing
 	}
-	s.cluster.watchOwners(!loaded.Policy.Traits().Pointwise)
+	s.cluster.watchOwners(!loaded.Policy.Pointwise)
 	s.cluster.follow(infos)
 	if s.cluster.replaced || s.number != loaded.Number {
-		s.table.rows, s.number = map[Signature]*row{}, loaded.Number
+		s.table.rows, s.number = map[policy.Pod]*row{}, loaded.Number
 	}
 	return nil
 }
 
-func (s *Source) score(ctx context.Context, loaded *policy.Policy, signature Signature, pod *v1.Pod) error {
-	if loaded.Traits().Pointwise {
-		return s.table.scores(ctx, loaded, &s.cluster, signature, s.chosen, s.raw)
+func (s *Source) score(ctx context.Context, loaded *policy.Policy, wanted policy.Pod, pod *v1.Pod) error {
+	if loaded.Pointwise {
+		return s.table.scores(ctx, loaded, &s.cluster, wanted, s.chosen, s.raw)
 	}
-	wanted := signature.pod()
-	wanted.Peers = s.cluster.owners.peers(pod)
-	return loaded.Scores(ctx, &s.cluster.state, wanted, s.chosen, s.raw)
+	s.cluster.state.Peers = s.cluster.owners.peers(pod)
+	return loaded.Scores(ctx, &s.cluster.state, &wanted, s.chosen, s.raw)
 }
 
-// Devices implements scoring.DeviceSelector.
 func (s *Source) Devices(pod *v1.Pod, node fwk.NodeInfo) (uint64, bool) {
 	loaded := s.store.LoadedPolicy()
-	signature, err := SignatureOf(pod)
+	wanted, err := PodOf(pod)
 	if loaded == nil || err != nil {
 		return 0, false
 	}
-	state := policy.State{Nodes: make([]policy.Node, 1)}
-	convertNode(node, gpu.NodeForReservation(node, pod.UID), &state.Nodes[0])
-	devices, err := loaded.Policy.Devices(&state, signature.pod(), 0)
+	reserving := convertNode(node, gpu.Assumed.NodeForReservation(node, pod.UID).GPUs)
+	devices, err := loaded.Policy.Devices(&reserving, &wanted)
 	return devices, err == nil
+}
+
+// PodOf returns what a pod requests, as kube-scheduler will count it on the pod's node. The error is of the pod alone.
+func PodOf(pod *v1.Pod) (policy.Pod, error) {
+	requests := (&framework.PodInfo{Pod: pod}).CalculateResource()
+	gpus, err := gpu.RequestOf(pod)
+	if err != nil {
+		return policy.Pod{}, &scoring.Error{Err: err, Reason: "pod", Harmless: true}
+	}
+	return policy.Pod{
+		CPU: requests.Resource.GetMilliCPU(), Memory: requests.Resource.GetMemory(),
+		CPUScored: requests.Non0CPU, MemoryScored: requests.Non0Mem, GPU: gpus,
+	}, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/policy"
+	"steersman.dev/plugin/internal/scoring"
 )
 
 // TestWhatIsKeptIsWhatIsThere holds a source that has seen a cluster change to one that sees it for the first time.
@@ -88,15 +89,16 @@ func TestWhyThereIsNoOpinion(t *testing.T) {
 	} {
 		t.Run(each.name, func(t *testing.T) {
 			err := each.source.Scores(each.ctx, plainPod("pod", each.pod, 0), each.nodes, make([]int64, len(each.nodes)))
-			var said interface{ Reason() string }
+			var said *scoring.Error
 			if each.reason == "" && !errors.Is(err, context.Canceled) ||
-				each.reason != "" && (!errors.As(err, &said) || said.Reason() != each.reason) {
+				each.reason != "" && (!errors.As(err, &said) || said.Reason != each.reason) {
 				t.Errorf("%v, not %q", err, each.reason)
 			}
 		})
 	}
-	var pod BadPod
-	if err := sourceOf(t, "linear", "", &nodes).Scores(t.Context(), odd, nodes, make([]int64, 3)); !errors.As(err, &pod) {
+	var said *scoring.Error
+	err := sourceOf(t, "linear", "", &nodes).Scores(t.Context(), odd, nodes, make([]int64, 3))
+	if !errors.As(err, &said) || said.Reason != "pod" || scoring.Failure(err) != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -128,9 +130,9 @@ func TestOwners(t *testing.T) {
 }
 
 func TestClassesBeyondTheRoomAreForgotten(t *testing.T) {
-	scores := table{rows: map[Signature]*row{}}
+	scores := table{rows: map[policy.Pod]*row{}}
 	for i := range 10 {
-		scores.row(Signature{CPU: int64(i)}, cellsKept/4)
+		scores.row(policy.Pod{CPU: int64(i)}, cellsKept/4)
 	}
 	if len(scores.rows) != 4 {
 		t.Errorf("%d rows are kept", len(scores.rows))
@@ -150,8 +152,7 @@ func TestTheFirstOfEqualsIsThatOfTheSnapshot(t *testing.T) {
 }
 
 func TestANodeThatIsGoneHasNothing(t *testing.T) {
-	out := policy.Node{Name: "was"}
-	convertNode(framework.NewNodeInfo(), gpu.Node{}, &out)
+	out := convertNode(framework.NewNodeInfo(), policy.GPUs{})
 	if out.Name != "" || out.Fits(&policy.Pod{}) {
 		t.Errorf("%+v", out)
 	}

@@ -12,9 +12,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-
-	fwk "steersman.dev/plugin/internal/framework"
 )
 
 // vectorFolder holds what the Python side computes, see tests/contract/objects.py.
@@ -132,7 +131,7 @@ func TestTheSameObjectsGetTheSameScores(t *testing.T) {
 		t.Run(said.Name, func(t *testing.T) {
 			nodes := list{}
 			source := sourceOf(t, said.File, said.Builtin, &nodes)
-			allowed, worst, rounded := tolerance, 0.0, !source.store.LoadedPolicy().Policy.Traits().Pointwise
+			allowed, worst, rounded := tolerance, 0.0, !source.store.LoadedPolicy().Policy.Pointwise
 			if rounded {
 				allowed = ofSingle
 			}
@@ -155,8 +154,8 @@ func compare(t *testing.T, source *Source, nodes list, cluster *objectCluster, p
 	for i, pod := range cluster.Pods {
 		err, first := source.Scores(t.Context(), pod, nodes, out), wanted.Best[i]
 		if first < 0 {
-			if !errors.Is(err, ErrNoRoom) {
-				t.Errorf("%s: %v, not %v", pod.Name, err, ErrNoRoom)
+			if !errors.Is(err, errNoRoom) {
+				t.Errorf("%s: %v, not %v", pod.Name, err, errNoRoom)
 			}
 			continue
 		}

@@ -24,24 +24,18 @@ type PolicyStore struct {
 	onReload   func(*LoadedPolicy, error)
 	loaded     atomic.Pointer[LoadedPolicy]
 
-	mutex sync.Mutex
-	stamp stamp // of the file at the last check
-	reads int
+	mutex  sync.Mutex
+	stamp  string // of the file at the last check: when it changed last, and its size; "" if there was none
+	number int    // of the policy in use
 }
 
-// stamp tells a file from what it was. It is empty if there is none.
-type stamp struct {
-	changed time.Time
-	size    int64
-}
-
-// NewPolicyStore returns a store of the policy of a file; or, with a name, of the built-in policy of that name with the profile of
-// the file, for which it may be missing ("") where the policy needs no profile. It has read nothing yet.
+// NewPolicyStore returns a store of the policy of a file; or, with a name, of the built-in policy of that name with the
+// profile of the file, for which it may be missing ("") where the policy needs no profile. It has read nothing yet.
 //
 // onReload is called after each read of a changed file: with the policy in use, nil if there is none, and
 // with what was wrong with the file, which is one line.
 func NewPolicyStore(name, path string, onReload func(*LoadedPolicy, error)) *PolicyStore {
-	return &PolicyStore{name: name, path: path, onReload: onReload}
+	return &PolicyStore{name: name, path: path, onReload: onReload, stamp: "unread"}
 }
 
 // LoadedPolicy returns the policy in use, nil if there is none.
@@ -51,18 +45,18 @@ func (s *PolicyStore) LoadedPolicy() *LoadedPolicy { return s.loaded.Load() }
 func (s *PolicyStore) Reload() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	result := stampOf(s.path) // before it is read: what changes meanwhile is found by the next check
-	if s.reads++; s.reads > 1 && result == s.stamp {
+	now := "" // before it is read: what changes meanwhile is found by the next check
+	if info, err := os.Stat(s.path); err == nil {
+		now = fmt.Sprint(info.ModTime(), info.Size())
+	}
+	if now == s.stamp {
 		return
 	}
-	s.stamp = result
+	s.stamp = now
 	read, err := s.read()
 	if err == nil {
-		number := 1
-		if former := s.loaded.Load(); former != nil {
-			number += former.Number
-		}
-		s.loaded.Store(&LoadedPolicy{read, number, time.Now()})
+		s.number++
+		s.loaded.Store(&LoadedPolicy{read, s.number, time.Now()})
 	}
 	s.onReload(s.loaded.Load(), err)
 }
@@ -74,22 +68,14 @@ func (s *PolicyStore) read() (result *policy.Policy, err error) {
 			result, err = nil, fmt.Errorf("%s: cannot be read: %v", s.path, cause)
 		}
 	}()
-	var profile *policy.Profile
+	file := &policy.Policy{}
 	if s.path != "" {
-		if result, err = policy.Load(s.path); err != nil {
+		if file, err = policy.Load(s.path); err != nil {
 			return nil, err
 		}
-		profile = result.Profile()
 	}
 	if s.name != "" {
-		return policy.Builtin(s.name, profile)
+		return policy.Builtin(s.name, file.Profile)
 	}
-	return result, nil
-}
-
-func stampOf(path string) stamp {
-	if result, err := os.Stat(path); path != "" && err == nil {
-		return stamp{result.ModTime(), result.Size()}
-	}
-	return stamp{}
+	return file, nil
 }

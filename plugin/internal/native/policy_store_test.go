@@ -59,7 +59,7 @@ func TestAFileThatChangesIsReadAnewAndABadOneChangesNothing(t *testing.T) {
 		store.Reload()
 		loaded, number, name := store.LoadedPolicy(), 0, ""
 		if loaded != nil {
-			number, name = loaded.Number, loaded.Policy.Name()
+			number, name = loaded.Number, loaded.Policy.Name
 		}
 		if heard.times != step.times || heard.loaded != loaded || number != step.number || name != step.policy {
 			t.Errorf("%d, %s: told %d times, policy %d %q", i, step.name, heard.times, number, name)
@@ -86,7 +86,7 @@ func TestBuiltInPolicies(t *testing.T) {
 			if heard.err == nil || !strings.Contains(heard.err.Error(), each.problem) {
 				t.Errorf("%q of %q: %v", each.name, each.path, heard.err)
 			}
-		case heard.err != nil || heard.loaded.Policy.Name() != each.policy:
+		case heard.err != nil || heard.loaded.Policy.Name != each.policy:
 			t.Errorf("%q of %q: %v", each.name, each.path, heard.err)
 		}
 	}

@@ -10,25 +10,23 @@ import (
 // cellsKept is how many scores are kept, of all classes together: 64 MiB.
 const cellsKept = 1 << 22
 
-// table keeps scores by class of pods and node, for a policy whose score depends on these two alone. A score holds until
-// its node changes.
+// table keeps scores by class of pods and node, for a policy whose score depends on these two alone. A score holds
+// until its node changes.
 type table struct {
-	rows   map[Signature]*row
+	rows   map[policy.Pod]*row
 	stale  []int     // the nodes of a question whose scores hold no more
 	result []float64 // their scores
 }
 
 type row struct {
-	pod    *policy.Pod
 	scores []float64
 	times  []uint64 // by node, the time of the change that the score knows of
 }
 
-// scores writes the scores of the candidates into out.
 func (t *table) scores(
-	ctx context.Context, loaded *policy.Policy, c *cluster, signature Signature, candidates []int, out []float64,
+	ctx context.Context, loaded *policy.Policy, c *cluster, pod policy.Pod, candidates []int, out []float64,
 ) error {
-	row := t.row(signature, len(c.state.Nodes))
+	row := t.row(pod, len(c.state.Nodes))
 	t.stale = t.stale[:0]
 	for _, n := range candidates {
 		if row.times[n] != c.changed[n] {
@@ -39,7 +37,7 @@ func (t *table) scores(
 		if len(t.result) < len(t.stale) {
 			t.result = make([]float64, len(c.state.Nodes))
 		}
-		if err := loaded.Scores(ctx, &c.state, row.pod, t.stale, t.result); err != nil {
+		if err := loaded.Scores(ctx, &c.state, &pod, t.stale, t.result); err != nil {
 			return err
 		}
 		for i, n := range t.stale {
@@ -53,8 +51,8 @@ func (t *table) scores(
 }
 
 // row returns that of a class; if there are too many, another one is forgotten.
-func (t *table) row(signature Signature, nodes int) *row {
-	if result := t.rows[signature]; result != nil {
+func (t *table) row(pod policy.Pod, nodes int) *row {
+	if result := t.rows[pod]; result != nil {
 		return result
 	}
 	for each := range t.rows {
@@ -63,8 +61,8 @@ func (t *table) row(signature Signature, nodes int) *row {
 		}
 		delete(t.rows, each)
 	}
-	made := &row{signature.pod(), make([]float64, nodes), make([]uint64, nodes)}
-	t.rows[signature] = made
+	made := &row{make([]float64, nodes), make([]uint64, nodes)}
+	t.rows[pod] = made
 	return made
 }
 

@@ -4,22 +4,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
+	"steersman.dev/plugin/internal/files"
 	"steersman.dev/plugin/internal/safetensors"
 )
 
 const (
-	suffix     = ".safetensors"
-	maxBytes   = 64 << 20
-	maxHidden  = 1000
-	schema     = 2
-	cardKey    = "steersman-order"
-	weightsKey = "order"
+	suffix       = ".safetensors"
+	maxMebibytes = 64
+	maxHidden    = 1000
+	schema       = 2
+	cardKey      = "steersman-order"
+	weightsKey   = "order"
 	// policyKey is that of the card of a policy file, and learned the name of an order of weights in it.
 	policyKey = "steersman"
 	learned   = "learned"
@@ -41,8 +40,8 @@ type card struct {
 	MadeBy     string         `json:"made_by"`
 }
 
-// readFile reads an order file, or the order of a policy file. The error is one line: it is missing, damaged, of another
-// version, or of an order that kube-scheduler cannot follow.
+// readFile reads an order file, or the order of a policy file. The error is one line: it is missing, damaged, of
+// another version, or of an order that kube-scheduler cannot follow.
 func readFile(path string) (*Order, error) {
 	order, err := parseFile(path)
 	if err != nil {
@@ -52,7 +51,7 @@ func readFile(path string) (*Order, error) {
 }
 
 func parseFile(path string) (*Order, error) {
-	content, err := readMost(path)
+	content, err := files.Read(path, maxMebibytes)
 	if err != nil {
 		return nil, err
 	}
@@ -118,45 +117,23 @@ func overtakes(overtaking string) error {
 	return fmt.Errorf("overtaking is %q, and kube-scheduler tries every pod; expected an order of \"any\"", overtaking)
 }
 
-// readMost reads a file of at most maxBytes.
-func readMost(path string) ([]byte, error) {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, errors.New("is not a regular file")
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot be read: %w", errors.Unwrap(err))
-	}
-	defer func() { _ = file.Close() }()
-	content, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("cannot be read: %w", err)
-	case len(content) > maxBytes:
-		return nil, fmt.Errorf("is too large; an order has %d MiB at most", maxBytes>>20)
-	}
-	return content, nil
-}
-
 // parseCard reads the card, whose version comes first: fields of a later one are unknown here.
 func parseCard(metadata map[string]string) (*card, error) {
 	text, ok := metadata[cardKey]
 	if !ok {
 		return nil, errors.New("is not an order file")
 	}
-	version := struct {
-		Schema *int `json:"schema"`
-	}{}
-	if err := json.Unmarshal([]byte(text), &version); err != nil {
-		return nil, fmt.Errorf("its card is damaged: %w", err)
+	said := &card{Schema: schema}
+	err := json.Unmarshal([]byte(text), said)
+	if said.Schema != schema {
+		return nil, fmt.Errorf("schema %d is of another version of steersman; expected %d", said.Schema, schema)
 	}
-	if version.Schema != nil && *version.Schema != schema {
-		return nil, fmt.Errorf("schema %d is of another version of steersman; expected %d", *version.Schema, schema)
+	if err == nil {
+		decoder := json.NewDecoder(strings.NewReader(text))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(said)
 	}
-	said := &card{}
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(said); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("its card is damaged: %w", err)
 	}
 	switch {

@@ -55,11 +55,11 @@ func (h *histogram) add(bin int) {
 
 // RunTimes learns the run times of pods as they end. Several goroutines may use it.
 //
-// An owner of which nothing has ended yet says nothing: its namespace stands for it, in which each owner counts once, so
-// that Jobs of one pod teach what the next Job may take.
+// An owner of which nothing has ended yet says nothing: its namespace stands for it, in which each owner counts once,
+// so that Jobs of one pod teach what the next Job may take.
 //
-// Of too many groups the one that was not used for longest is forgotten, or one among the next of which a single pod has
-// ended: Jobs that never run again would drive out those that run each day.
+// Of too many groups the one that was not used for longest is forgotten, or one among the next of which a single pod
+// has ended: Jobs that never run again would drive out those that run each day.
 type RunTimes struct {
 	mutex  sync.Mutex
 	all    histogram
@@ -69,14 +69,12 @@ type RunTimes struct {
 }
 
 // NewRunTimes returns one of which nothing has ended.
-func NewRunTimes() *RunTimes { return newRunTimes(maxGroups) }
-
-func newRunTimes(most int) *RunTimes {
-	return &RunTimes{most: most, groups: map[group]*list.Element{}, used: list.New()}
+func NewRunTimes() *RunTimes {
+	return &RunTimes{most: maxGroups, groups: map[group]*list.Element{}, used: list.New()}
 }
 
-// numberOfRun is what a CronJob (minutes), Argo's CronWorkflow (seconds since 1970) and people (days) append to the name
-// of each run. src/steersman/orders/order.py has the same.
+// numberOfRun is what a CronJob (minutes), Argo's CronWorkflow (seconds since 1970) and people (days) append to the
+// name of each run. src/steersman/orders/order.py has the same.
 var numberOfRun = regexp.MustCompile(`-\d{8,}\z`)
 
 // recurring returns by whom run times are told apart: Job/backup-29384720 and later runs of the CronJob are Job/backup.
@@ -123,7 +121,6 @@ func (r *RunTimes) Estimate(requests Requests, owner podowner.Owner) (median, sp
 	return median, math.Log(quantile(&p, spreadShare) / median)
 }
 
-// knows reports whether a pod of an owner has ended.
 func (r *RunTimes) knows(owner podowner.Owner) bool {
 	_, known := r.groups[group{owner: owner, hasOwner: true}]
 	return known
@@ -163,7 +160,6 @@ func (r *RunTimes) forgetOne() {
 	delete(r.groups, r.used.Remove(r.used.Back()).(*histogram).group)
 }
 
-// binOf returns the bin of a run time.
 func binOf(seconds float64) int {
 	if !(seconds > 1) { // NaN, too
 		return 0

@@ -66,8 +66,8 @@ func (o *Order) LearnsRunTimes() bool {
 	return o.UsesEstimates() && (o.Estimate == Auto || o.Estimate == History)
 }
 
-// Parse returns the order of a text NAME or FILE, either with @ESTIMATES, @ageing:TIME or both. The error is one line and
-// says what would be right.
+// Parse returns the order of a text NAME or FILE, either with @ESTIMATES, @ageing:TIME or both. The error is one line
+// and says what would be right.
 func Parse(spec string) (*Order, error) {
 	return parseNamed(spec, func(text string) (*Order, error) {
 		if strings.HasSuffix(text, suffix) {

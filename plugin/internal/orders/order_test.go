@@ -172,7 +172,7 @@ func TestFilesThatAreNoOrderFiles(t *testing.T) {
 	}
 	for name, content := range map[string][]byte{
 		"empty": nil, "truncated": whole[:len(whole)-1], "longer": append(whole[:len(whole):len(whole)], 0),
-		"large": make([]byte, maxBytes+1), "policy": append(binary.LittleEndian.AppendUint64(nil, 2), "{}"...),
+		"large": make([]byte, maxMebibytes<<20+1), "policy": append(binary.LittleEndian.AppendUint64(nil, 2), "{}"...),
 	} {
 		path := filepath.Join(folder, name+suffix)
 		if err := os.WriteFile(path, content, 0o600); err != nil {

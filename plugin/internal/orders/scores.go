@@ -61,8 +61,8 @@ func simpleScore(kind Kind, r, n, w, arrived float64) float64 {
 	}
 }
 
-// Weights of a learned order. Its last input, of 7 linear terms and one of each unit, is the delay until enough is free.
-// It is 0 for an order that commits to no pod, and others are refused.
+// Weights of a learned order. Its last input, of 7 linear terms and one of each unit, is the delay until enough is
+// free. It is 0 for an order that commits to no pod, and others are refused.
 const (
 	linearWeights = 24
 	linearTerms   = linearWeights - 7
@@ -94,8 +94,8 @@ func (o *Order) learnedScore(pod *Pod, cluster *Cluster) float64 {
 	return score
 }
 
-// dot returns the scalar product of values and as many weights; the conversion keeps compilers from fusing products with
-// sums.
+// dot returns the scalar product of values and as many weights; the conversion keeps compilers from fusing products
+// with sums.
 func dot(weights, values []float64) float64 {
 	sum := 0.0
 	for i, value := range values {

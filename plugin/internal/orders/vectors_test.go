@@ -108,7 +108,8 @@ func TestScoresOfAnOrderFileAreThoseOfPython(t *testing.T) {
 
 func TestEstimatesAreThoseOfPython(t *testing.T) {
 	all := read(t)
-	runTimes := newRunTimes(all.MaxGroups)
+	runTimes := NewRunTimes()
+	runTimes.most = all.MaxGroups
 	for i, each := range all.History {
 		requests, owner := each.Ended.key()
 		runTimes.Note(requests, owner, each.Seconds)

@@ -2,6 +2,7 @@
 package pluginargs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,26 +22,18 @@ func Decode(given runtime.Object, into any) error {
 	if !ok {
 		return fmt.Errorf("args: are %T, no object", given)
 	}
-	if err := decode(raw, into); err != nil {
+	if len(raw.Raw) == 0 {
+		return nil
+	}
+	content, problems, err := raw.Raw, []error(nil), error(nil)
+	if raw.ContentType == runtime.ContentTypeYAML {
+		content, err = yaml.YAMLToJSONStrict(content)
+	}
+	if err == nil {
+		problems, err = json.UnmarshalStrict(content, into)
+	}
+	if err = cmp.Or(err, errors.Join(problems...)); err != nil {
 		return fmt.Errorf("args: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	return nil
-}
-
-func decode(raw *runtime.Unknown, into any) error {
-	content := raw.Raw
-	if len(content) == 0 {
-		return nil
-	}
-	if raw.ContentType == runtime.ContentTypeYAML {
-		var err error
-		if content, err = yaml.YAMLToJSONStrict(content); err != nil {
-			return err
-		}
-	}
-	problems, err := json.UnmarshalStrict(content, into)
-	if err != nil {
-		return err
-	}
-	return errors.Join(problems...)
 }

@@ -19,7 +19,7 @@ func busyCluster(nodes int) *State {
 			Pods:   Amount{110, 50},
 		}
 		for range []int{2, 4, 8}[random.IntN(3)] {
-			node.GPUFree = append(node.GPUFree, []int64{1000, 0, 500, 190, 810, 250, random.Int64N(1001)}[random.IntN(7)])
+			node.GPU.Free = append(node.GPU.Free, []int64{1000, 0, 500, 190, 810, 250, random.Int64N(1001)}[random.IntN(7)])
 		}
 		state.Nodes = append(state.Nodes, node)
 	}
@@ -31,9 +31,9 @@ func benchmarkScores(b *testing.B, policy *Policy, changes int) {
 	state := busyCluster(benchmarkNodes)
 	pods := []*Pod{
 		{CPU: 4000, Memory: 8 << 30},
-		{CPU: 3152, Memory: 16 << 30, GPUCount: 1, GPUMilli: 220},
-		{CPU: 8000, Memory: 24 << 30, GPUCount: 1, GPUMilli: 810},
-		{CPU: 11908, Memory: 24 << 30, GPUCount: 1, GPUMilli: Whole},
+		{CPU: 3152, Memory: 16 << 30, GPU: GPURequest{Count: 1, Milli: 220}},
+		{CPU: 8000, Memory: 24 << 30, GPU: GPURequest{Count: 1, Milli: 810}},
+		{CPU: 11908, Memory: 24 << 30, GPU: GPURequest{Count: 1, Milli: Whole}},
 	}
 	candidates, out := make([]int, len(state.Nodes)), make([]float64, len(state.Nodes))
 	for n := range candidates {
@@ -60,7 +60,7 @@ func BenchmarkScores(b *testing.B) {
 		b.Run(name+"/one-change", func(b *testing.B) { benchmarkScores(b, policy, 1) })
 		b.Run(name+"/all-change", func(b *testing.B) { benchmarkScores(b, policy, benchmarkNodes) })
 	}
-	fgd, err := Builtin(FGD, packedPolicy(b, "steersman-default").Profile())
+	fgd, err := Builtin(FGD, packedPolicy(b, "steersman-default").Profile)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,7 +16,6 @@ const (
 	tib = 1 << 40
 )
 
-// single rounds to single precision.
 func single(x float64) float64 { return float64(float32(x)) }
 
 // part returns a share in [0, 1]; 0 of nothing. What is free may be below zero on a node that shrank.
@@ -39,12 +38,11 @@ func encodePod(pod *Pod, running int, out []float64) {
 	out[5] = single(min(math.Log2(1+cores)/7, 2))
 	out[6] = units(memory, 256)
 	out[7] = single(min(math.Log2(1+memory)/10, 2))
-	out[8] = units(float64(pod.GPUCount), 8)
-	out[9] = single(float64(pod.GPUMilli) / Whole)
+	out[8] = units(float64(pod.GPU.Count), 8)
+	out[9] = single(float64(pod.GPU.Milli) / Whole)
 	out[10] = single(float64(running) / float64(running+8))
 }
 
-// clusterView writes features of nodes in the view cluster.
 type clusterView struct {
 	fragmenter
 	before []float64 // by node, fragmented GPU milli
@@ -52,11 +50,7 @@ type clusterView struct {
 	owner  *owner
 }
 
-// Columns that do not depend on the node alone.
-const (
-	clusterOwn  = 22 // columns of the node alone, which come first
-	clusterNode = 28
-)
+const clusterNode = 28 // features of a node, of which the last six depend on others
 
 // encode writes the features of a node; fit reports whether the pod fits on it.
 func (v *clusterView) encode(state *State, n int, pod *Pod, fit bool, out []float64) {
@@ -78,7 +72,7 @@ func (v *clusterView) encode(state *State, n int, pod *Pod, fit bool, out []floa
 		out[19] = 1
 	}
 	v.encodeShared(node, n, out)
-	if len(node.GPUFree) > 0 {
+	if len(node.GPU.Free) > 0 {
 		v.encodeGPUs(node, v.before[n], pod, fit, out)
 	} else if fit {
 		out[18] = 0.5 // FGD's score where nothing changes: sigmoid(0)
@@ -90,18 +84,18 @@ func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool,
 	var devices uint64
 	after := before
 	if fit {
-		devices, taken = node.bestDevices(pod), node.taken(pod)*pod.GPUMilli
+		devices, taken = node.GPU.BestFit(&pod.GPU), node.GPU.taken(&pod.GPU)*pod.GPU.Milli
 		v.look(node)
 		after = v.with(node, pod, devices)
 		out[18] = single(1 / (1 + math.Exp(-(before-after)/Whole)))
 	}
-	for d, left := range node.GPUFree {
+	for d, left := range node.GPU.Free {
 		idle += max(left, 0)
 		if left == Whole {
 			wholeBefore++
 		}
 		if devices>>d&1 != 0 {
-			left -= pod.GPUMilli
+			left -= pod.GPU.Milli
 		}
 		if left == Whole {
 			ints++
@@ -110,7 +104,7 @@ func (v *clusterView) encodeGPUs(node *Node, before float64, pod *Pod, fit bool,
 			maxWeight = max(maxWeight, left)
 		}
 	}
-	count := int64(len(node.GPUFree))
+	count := int64(len(node.GPU.Free))
 	out[6] = single(float64(idle) / float64(Whole*count))
 	out[7] = single(float64(idle-taken) / float64(Whole*count))
 	out[10] = units(float64(idle-taken), 8*Whole)
@@ -154,7 +148,7 @@ func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64)
 	}
 	node := &state.Nodes[n]
 	before := v.stateCache.look(node)
-	after := v.stateCache.with(node, pod, node.bestDevices(pod))
+	after := v.stateCache.with(node, pod, node.GPU.BestFit(&pod.GPU))
 	for i, x := range after.row {
 		low, high := bounds(i)
 		out[i] = float64(min(max(x, low), high))
@@ -165,18 +159,17 @@ func (v *gpuView) encode(state *State, n int, pod *Pod, fit bool, out []float64)
 
 // bounds returns the lowest and the highest value of a feature of a state; changes go from -highest to highest.
 func bounds(feature int) (float32, float32) {
-	switch {
-	case feature == fUntouched:
+	switch feature {
+	case fUntouched:
 		return 0, 1
-	case feature == fCPULeft:
+	case fCPULeft:
 		return -1, 1024
-	case feature == fCPUShort || feature == fCPUSpare:
+	case fCPUShort, fCPUSpare:
 		return 0, 1024
-	case feature == fLostPlanned:
+	case fLostPlanned:
 		return -64, 64
-	default:
-		return 0, 64
 	}
+	return 0, 64
 }
 
 const roundingVariance = 1e-12 // a variance below it is rounding
@@ -206,10 +199,10 @@ func (s *summary) add(node *Node, fragmented float64) {
 	s.cpuTaken, s.cpu = s.cpuTaken+taken, s.cpu+node.CPU.Allocatable
 	s.memoryTaken += node.Memory.Allocatable - node.Memory.Free
 	s.memory += node.Memory.Allocatable
-	for _, left := range node.GPUFree {
+	for _, left := range node.GPU.Free {
 		s.gpuTaken += Whole - left
 	}
-	s.gpu += int64(len(node.GPUFree)) * Whole
+	s.gpu += int64(len(node.GPU.Free)) * Whole
 	s.fragmented += fragmented
 }
 
@@ -248,12 +241,12 @@ type owner struct {
 	inRack  map[string]int
 }
 
-func ownerOf(state *State, pod *Pod) (*owner, error) {
-	result := &owner{onNode: pod.Peers}
-	if len(pod.Peers) > 0 {
+func ownerOf(state *State) (*owner, error) {
+	result := &owner{onNode: state.Peers}
+	if len(state.Peers) > 0 {
 		result.inRack = map[string]int{}
 	}
-	for n, count := range pod.Peers {
+	for n, count := range state.Peers {
 		if n < 0 || n >= len(state.Nodes) || count < 0 {
 			return nil, fmt.Errorf("%d pods of the owner run on node %d of %d", count, n, len(state.Nodes))
 		}

@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,7 +69,7 @@ func assembled(t testing.TB, metadata map[string]string, all map[string]safetens
 func layout(t testing.TB, all map[string]safetensors.Tensor) (string, []byte) {
 	t.Helper()
 	text, data := "", []byte{}
-	for _, name := range (&tensors{byName: all}).names() {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		each := all[name]
 		said, err := json.Marshal(tensorEntry{each.Kind, each.Shape, []int{len(data), len(data) + len(each.Data)}})
 		if err != nil {
@@ -130,7 +132,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"own norm", "mlp", func(c *contents) { c.card["normalisation"] = "layer" }, "without features of the cluster has none"},
 		{"hidden", "mlp", func(c *contents) { c.card["hidden"] = []int{} }, `the network "mlp" has one layer or more`},
 		{"width", "mlp", func(c *contents) { c.card["hidden"] = []int{0} }, `the network "mlp" has one layer or more`},
-		{"other width", "mlp", func(c *contents) { c.card["hidden"] = []int{17} }, "layers.0.weight: is of shape [16 42]; expected [17 42]"},
+		{"other width", "mlp", func(c *contents) { c.card["hidden"] = []int{17} }, "layers.0.weight: is F64 of shape [16 42]; expected real numbers of shape [17 42]"},
 		{"no mix", "linear", func(c *contents) { delete(c.card, "mix") }, "embed one: steersman policy prepare"},
 		{"mix version", "linear", func(c *contents) { c.profile()["version"] = 1 }, "mix.version: is 1"},
 		{"fewer pods", "linear", func(c *contents) { c.profile()["typical_pods"] = 3 }, "mix.accepts: is U8 of shape"},
@@ -140,7 +142,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"more", "linear", func(c *contents) { c.zeros("more", "F32", 3) }, "more: is not one of this network's"},
 		{"more baked", "linear", func(c *contents) { c.zeros("mix.more", "F32", 3) }, `mix.more: is not one that the view "gpu" sees`},
 		{"an outlook", "cluster-mlp", func(c *contents) { c.zeros("outlook.planned", "F32", 3) }, `is not one that the view "cluster" sees`},
-		{"shape", "linear", func(c *contents) { c.zeros("weights", "F64", 4, 3) }, "weights: is of shape [4 3]; expected [4 31]"},
+		{"shape", "linear", func(c *contents) { c.zeros("weights", "F64", 4, 3) }, "weights: is F64 of shape [4 3]; expected real numbers of shape [4 31]"},
 		{"whole weights", "linear", func(c *contents) { c.zeros("weights", "I8", 4, 31) }, "tensor, weights: is I8; expected F32 or F64 for weights"},
 		{"whole weights of a layer", "mlp", func(c *contents) { c.zeros("layers.0.weight", "U8", 16, 42) },
 			"tensor, layers.0.weight: is U8; expected F32 or F64 for weights"},
@@ -156,7 +158,7 @@ func TestWhatIsWrongWithAFileIsOneLine(t *testing.T) {
 		{"endless", "linear", func(c *contents) { c.zeros("outlook.sequences", "I64", 6, 2000) }, "of more than 1024 pods"},
 		{"head", "cluster-linear", func(c *contents) { delete(c.tensors, "head.bias") }, "head.bias: is missing; expected [4]"},
 		{"norm shape", "cluster-mlp", func(c *contents) { delete(c.tensors, "layers.1.norm.bias") }, "layers.1.norm.bias: is missing"},
-		{"rho", "gpu-deepsets", func(c *contents) { c.zeros("rho.0.weight", "F32", 6, 6) }, "rho.0.weight: is of shape [6 6]; expected [6 12]"},
+		{"rho", "gpu-deepsets", func(c *contents) { c.zeros("rho.0.weight", "F32", 6, 6) }, "rho.0.weight: is F32 of shape [6 6]; expected real numbers of shape [6 12]"},
 	} {
 		t.Run(each.name, func(t *testing.T) {
 			spoilt := takenApart(t, each.file)
@@ -216,15 +218,15 @@ func TestLoadSaysWhatItCannotRead(t *testing.T) {
 	large := filepath.Join(folder, "large.safetensors")
 	file, err := os.Create(large)
 	if err == nil {
-		err = errors.Join(file.Truncate(maxBytes+1), file.Close())
+		err = errors.Join(file.Truncate(maxMebibytes<<20+1), file.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	for path, message := range map[string]string{
 		filepath.Join(folder, "none"): "none, file, policy: cannot be read: no such file or directory",
-		folder:                        "is no regular file",
-		large:                         "large.safetensors, file, size: is 67108865 bytes; a policy has 64 MiB at most",
+		folder:                        "is not a regular file",
+		large:                         "large.safetensors, file, policy: is too large; expected at most 64 MiB",
 	} {
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%v says not %q", err, message)
@@ -258,8 +260,8 @@ func TestLoadReadsWhatParseDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if result.Name() != "steersman" || result.Card().Algorithm != "evolution" || result.Card().Profile.TypicalPods == 0 {
-		t.Errorf("%s with the card %+v", result.Name(), result.Card())
+	if result.Name != "steersman" || result.Card.Algorithm != "evolution" || result.Card.Profile.TypicalPods == 0 {
+		t.Errorf("%s with the card %+v", result.Name, result.Card)
 	}
 }
 
@@ -305,12 +307,13 @@ func FuzzLoad(f *testing.F) {
 		f.Add(string(card), header, data)
 	}
 	state := busyCluster(4)
-	state.Nodes[0].GPUModel, state.Nodes[1].GPUFree = "A100", nil
+	state.Peers = map[int]int{1: 2}
+	state.Nodes[0].GPU.Model, state.Nodes[1].GPU.Free = "A100", nil
 	pods := []*Pod{
-		{CPU: 100, Memory: 1 << 20, Peers: map[int]int{1: 2}},
-		{GPUCount: 1, GPUMilli: 100},
-		{GPUCount: 1, GPUMilli: Whole},
-		{GPUCount: 2, GPUMilli: 250},
+		{CPU: 100, Memory: 1 << 20},
+		{GPU: GPURequest{Count: 1, Milli: 100}},
+		{GPU: GPURequest{Count: 1, Milli: Whole}},
+		{GPU: GPURequest{Count: 2, Milli: 250}},
 	}
 	f.Fuzz(func(t *testing.T, card, header string, data []byte) {
 		quoted, err := json.Marshal(map[string]string{cardKey: card})
@@ -335,7 +338,7 @@ func FuzzLoad(f *testing.F) {
 				}
 			}
 			if best := bestOf(out); best >= 0 {
-				if _, err := policy.Devices(state, pod, best); err != nil {
+				if _, err := policy.Devices(&state.Nodes[best], pod); err != nil {
 					t.Error(err)
 				}
 			}

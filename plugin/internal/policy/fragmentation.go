@@ -6,22 +6,6 @@ import (
 	"math/bits"
 )
 
-// causes is fragmented GPU milli by why typical pods cannot use them, in the order of summation: the node lacks both CPU
-// and GPU, GPU alone, CPU alone; the pod requests no GPU, with and without the CPU for it; it does not accept the model.
-//
-// F_n(M) = sum over typical pods m of share_m f_n(m), where f_n(m) is the idle GPU milli of node n that m cannot use: all
-// of it if m does not fit (or requests no GPU), otherwise what lies on devices too full for m. Source: Weng et al., "Beware
-// of Fragmentation", USENIX ATC 2023, with the artifact's order of summation: its last bits decide truncated scores.
-type causes [6]float64
-
-func (c *causes) total() float64 {
-	total := 0.0
-	for _, each := range c {
-		total += each
-	}
-	return total
-}
-
 // usable counts the devices of a node that are enough for what typical pods request.
 type usable struct {
 	enough int64 // devices with at least that many milli left
@@ -49,9 +33,15 @@ func countUsableDevices(profile *Profile, free []int64, devices uint64, less int
 // difference is how many devices would have something else left than now: old milli now, and then new ones.
 type difference struct{ devices, old, new int64 }
 
-// fragmented sums the causes for a node with devices of a type and so much milli-CPU and idle GPU milli.
-func fragmented(profile *Profile, result []usable, cpu, idle int64, kind gpuType, change difference) causes {
-	var sums causes
+// fragmented returns F_n(M), the fragmented GPU milli of a node with devices of a type and so much milli-CPU and idle
+// GPU milli: the sum over typical pods m of share_m f_n(m), where f_n(m) is the idle GPU milli of node n that m cannot
+// use: all of it if m does not fit (or requests no GPU), otherwise what lies on devices too full for m. Source: Weng et
+// al., "Beware of Fragmentation", USENIX ATC 2023, with the artifact's order of summation: its last bits decide
+// truncated scores.
+func fragmented(profile *Profile, result []usable, cpu, idle int64, kind gpuType, change difference) float64 {
+	// By cause: the node lacks both CPU and GPU, GPU alone, CPU alone; the pod requests no GPU, with and without the CPU
+	// for it; it does not accept the model.
+	var sums [6]float64
 	accepts, all := profile.accepts[kind], float64(idle)
 	for m := range profile.pods {
 		pod := &profile.pods[m]
@@ -80,7 +70,11 @@ func fragmented(profile *Profile, result []usable, cpu, idle int64, kind gpuType
 			}
 		}
 	}
-	return sums
+	total := 0.0
+	for _, each := range sums {
+		total += each
+	}
+	return total
 }
 
 // with returns what is usable after the change, for pods that request so many milli of each device.
@@ -112,27 +106,25 @@ func newFragmenter(profile *Profile) fragmenter {
 // look returns the fragmented GPU milli of the node as it is.
 func (f *fragmenter) look(node *Node) float64 {
 	f.kind = f.profile.gpuType(node)
-	countUsableDevices(f.profile, node.GPUFree, 0, 0, f.usable)
-	sums := fragmented(f.profile, f.usable, node.CPU.Free, node.idle(), f.kind, difference{})
-	return sums.total()
+	countUsableDevices(f.profile, node.GPU.Free, 0, 0, f.usable)
+	return fragmented(f.profile, f.usable, node.CPU.Free, node.GPU.idle(), f.kind, difference{})
 }
 
 // with returns that of the node that was looked at last with the pod on the devices of the bit mask.
 func (f *fragmenter) with(node *Node, pod *Pod, devices uint64) float64 {
-	taken := node.taken(pod)
-	change := difference{taken, Whole, Whole - pod.GPUMilli}
-	if taken > 0 && pod.GPUMilli < Whole {
+	taken := node.GPU.taken(&pod.GPU)
+	change := difference{taken, Whole, Whole - pod.GPU.Milli}
+	if taken > 0 && pod.GPU.Milli < Whole {
 		if taken > 1 { // devices that differ: they are counted again
-			countUsableDevices(f.profile, node.GPUFree, devices, pod.GPUMilli, f.usable)
+			countUsableDevices(f.profile, node.GPU.Free, devices, pod.GPU.Milli, f.usable)
 			change = difference{}
 		} else {
-			left := node.GPUFree[first(devices)]
-			change = difference{1, left, left - pod.GPUMilli}
+			left := node.GPU.Free[bits.TrailingZeros64(devices)]
+			change = difference{1, left, left - pod.GPU.Milli}
 		}
 	}
-	idle := node.idle() - taken*pod.GPUMilli
-	sums := fragmented(f.profile, f.usable, node.CPU.Free-pod.CPU, idle, f.kind, change)
-	return sums.total()
+	idle := node.GPU.idle() - taken*pod.GPU.Milli
+	return fragmented(f.profile, f.usable, node.CPU.Free-pod.CPU, idle, f.kind, change)
 }
 
 // fgd scores int(100 sigmoid((F_before - F_after) / 1000)), F the fragmented GPU milli of the node (fragmentation
@@ -145,7 +137,7 @@ func gradient(before, after float64) int64 {
 }
 
 func (f *fgd) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
-	return scoreFitting(ctx, state, pod, candidates, out, func(node *Node) float64 {
+	return scoreFitting(ctx, state, pod, candidates, out, func(_ int, node *Node) float64 {
 		points, _ := f.best(node, pod)
 		return float64(points)
 	})
@@ -160,12 +152,12 @@ func (f *fgd) devices(node *Node, pod *Pod) uint64 {
 func (f *fgd) best(node *Node, pod *Pod) (int64, uint64) {
 	before := f.look(node)
 	if pod.kind() != gpuShare {
-		devices := node.bestDevices(pod)
+		devices := node.GPU.BestFit(&pod.GPU)
 		return gradient(before, f.with(node, pod, devices)), devices
 	}
 	best, chosen := int64(-1), uint64(0)
-	for d, left := range node.GPUFree {
-		if left < pod.GPUMilli || node.hasEqualBefore(d) {
+	for d, left := range node.GPU.Free {
+		if left < pod.GPU.Milli || node.GPU.hasEqualBefore(d) {
 			continue
 		}
 		if points := gradient(before, f.with(node, pod, 1<<d)); points > best {
@@ -174,6 +166,3 @@ func (f *fgd) best(node *Node, pod *Pod) (int64, uint64) {
 	}
 	return best, chosen
 }
-
-// first returns the lowest index of a bit mask that is not empty.
-func first(devices uint64) int { return bits.TrailingZeros64(devices) }

@@ -19,7 +19,7 @@ func FuzzParse(f *testing.F) {
 	for _, name := range []string{"linear", "cluster-linear"} {
 		f.Add(unpacked(f, vectorFolder+"/"+name+".safetensors.gz"))
 	}
-	state, pod := busyCluster(3), &Pod{CPU: 1000, GPUCount: 1, GPUMilli: 500}
+	state, pod := busyCluster(3), &Pod{CPU: 1000, GPU: GPURequest{Count: 1, Milli: 500}}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		policy, err := Parse("fuzzed", content)
 		if err != nil {

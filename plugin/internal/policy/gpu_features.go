@@ -1,6 +1,7 @@
 package policy
 
-// Features of a node's state in the view gpu, in the order of policies/gpu_state/gpu_features.py, which says what they are.
+// Features of a node's state in the view gpu, in the order of policies/gpu_state/gpu_features.py, which says what they
+// are.
 const (
 	fFragmented = iota
 	fIdle
@@ -35,22 +36,18 @@ type featureEncoder struct {
 	usable    []usable          // by Profile.milli
 }
 
-func newFeatureEncoder(profile *Profile, leftovers *leftovers) *featureEncoder {
-	return &featureEncoder{profile: profile, leftovers: leftovers, usable: make([]usable, len(profile.milli))}
-}
-
 // encode computes the features of a node if it had so much milli-CPU left, and the devices of the bit mask so many
 // milli less. It returns the fragmented GPU milli unrounded: truncated scores hang on its last bits.
 func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uint64, milli int64, out *row) float64 {
 	live := f.sortDevices(node, devices, milli)
 	idle := f.encodeDevices(live, out)
 	out[fUntouched] = 0
-	if out[fWhole] == float32(len(node.GPUFree)) && cpu == f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable) {
+	usable := f.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable)
+	if out[fWhole] == float32(len(node.GPU.Free)) && cpu == usable {
 		out[fUntouched] = 1
 	}
-	f.countDevices(live)
-	sums := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
-	total := sums.total()
+	countUsableDevices(f.profile, f.left[:live], 0, 0, f.usable)
+	total := fragmented(f.profile, f.usable, cpu, idle, kind, difference{})
 	out[fFragmented] = float32(total * gpu)
 	beyond := (float64(cpu) - float64(float64(idle)*f.leftovers.cpuPerGPU)) / f.leftovers.cpuUnit
 	out[fCPULeft] = float32(float64(cpu) / f.leftovers.cpuUnit)
@@ -62,7 +59,7 @@ func (f *featureEncoder) encode(node *Node, kind gpuType, cpu int64, devices uin
 // sortDevices sorts what would be left of the devices, and counts those that have anything left.
 func (f *featureEncoder) sortDevices(node *Node, devices uint64, milli int64) int {
 	live := 0
-	for i, amount := range node.GPUFree {
+	for i, amount := range node.GPU.Free {
 		if devices>>i&1 != 0 {
 			amount -= milli
 		}
@@ -104,32 +101,17 @@ func (f *featureEncoder) encodeDevices(live int, out *row) int64 {
 	return idle
 }
 
-// countDevices counts which devices are enough for each milli that typical pods request.
-func (f *featureEncoder) countDevices(live int) {
-	for v, milli := range f.profile.milli {
-		f.usable[v] = usable{}
-		for _, left := range f.left[:live] {
-			if left >= milli {
-				f.usable[v].enough++
-			} else {
-				f.usable[v].few += left
-			}
-		}
-	}
-}
-
 // cacheSize is of how many states a worker keeps the features, a power of two: 3 MiB.
 const cacheSize = 1 << 15
 
-// cachedState is what is cached of a state.
 type cachedState struct {
 	key        uint64
 	fragmented float64 // GPU milli
 	row        row
 }
 
-// stateCache computes the features of nodes' states and keeps them by a hash, since few states occur again and again. Of
-// states with the same entry, the last one is kept.
+// stateCache computes the features of nodes' states and keeps them by a hash, since few states occur again and again.
+// Of states with the same entry, the last one is kept.
 type stateCache struct {
 	*featureEncoder
 	kept []cachedState
@@ -138,31 +120,32 @@ type stateCache struct {
 }
 
 func newStateCache(profile *Profile, leftovers *leftovers) *stateCache {
-	return &stateCache{featureEncoder: newFeatureEncoder(profile, leftovers), kept: make([]cachedState, cacheSize)}
+	encoder := &featureEncoder{profile: profile, leftovers: leftovers, usable: make([]usable, len(profile.milli))}
+	return &stateCache{featureEncoder: encoder, kept: make([]cachedState, cacheSize)}
 }
 
 // look returns what is cached of the node as it is; a copy, since another state may take its place.
 func (s *stateCache) look(node *Node) cachedState {
 	s.kind = s.profile.gpuType(node)
 	cpu := s.leftovers.usableCPU(node.CPU.Allocatable, node.Memory.Allocatable)
-	s.key = mixHash(mixHash(uint64(s.kind)*goldenRatio+uint64(len(node.GPUFree)))*goldenRatio + uint64(cpu))
-	for _, left := range node.GPUFree {
+	s.key = mixHash(mixHash(uint64(s.kind)*goldenRatio+uint64(len(node.GPU.Free)))*goldenRatio + uint64(cpu))
+	for _, left := range node.GPU.Free {
 		s.key += deviceKey(left)
 	}
 	return *s.find(node, s.key, s.leftovers.usableCPU(node.CPU.Free, node.Memory.Free), 0, 0)
 }
 
-// with returns what is cached of the node that was looked at last with the pod on the devices of the bit mask. It is valid
-// until another state is looked at.
+// with returns what is cached of the node that was looked at last with the pod on the devices of the bit mask. It is
+// valid until another state is looked at.
 func (s *stateCache) with(node *Node, pod *Pod, devices uint64) *cachedState {
 	key := s.key
-	for d, left := range node.GPUFree {
+	for d, left := range node.GPU.Free {
 		if devices>>d&1 != 0 {
-			key += deviceKey(left-pod.GPUMilli) - deviceKey(left)
+			key += deviceKey(left-pod.GPU.Milli) - deviceKey(left)
 		}
 	}
 	cpu := s.leftovers.usableCPU(node.CPU.Free-pod.CPU, node.Memory.Free-pod.Memory)
-	return s.find(node, key, cpu, devices, pod.GPUMilli)
+	return s.find(node, key, cpu, devices, pod.GPU.Milli)
 }
 
 func (s *stateCache) find(node *Node, devicesKey uint64, cpu int64, devices uint64, milli int64) *cachedState {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -17,23 +17,23 @@ const (
 // FGD is the name of the policy that follows fragmentation gradient descent.
 const FGD = "fgd"
 
-// heuristics are the policies without weights and without a profile, by name: integers for a node that the pod fits on.
-var heuristics = map[string]func(*Node, *Pod) int64{
-	"dot-product":         dotProduct,
-	"gpu-clustering":      gpuClustering,
-	"gpu-packing":         gpuPacking,
-	"best-fit":            bestFit,
-	"least-allocated":     leastAllocated,
-	"most-allocated":      mostAllocated,
-	"balanced-allocation": balancedAllocation,
+// heuristic is a policy without weights and without a profile: it gives integers to the nodes that the pod fits on.
+type heuristic struct {
+	name   string
+	score  func(*Node, *Pod) int64
+	points bool // scores are 0 to 100; others may leave that on nodes larger than any of the openb cluster
 }
 
-// rules is how many heuristics a linear policy may weigh.
-const rules = 8
-
-// ruleScores are the heuristics in the order of the tensor of their weights; that of fgd stands among the features.
-var ruleScores = [rules]func(*Node, *Pod) int64{
-	dotProduct, gpuClustering, gpuPacking, bestFit, nil, leastAllocated, mostAllocated, balancedAllocation,
+// heuristics are in the order of the tensor of their weights; that of fgd stands among the features.
+var heuristics = [...]heuristic{
+	{"dot-product", dotProduct, false},
+	{"gpu-clustering", gpuClustering, true},
+	{"gpu-packing", gpuPacking, true},
+	{"best-fit", bestFit, false},
+	{name: FGD},
+	{"least-allocated", leastAllocated, true},
+	{"most-allocated", mostAllocated, true},
+	{"balanced-allocation", balancedAllocation, true},
 }
 
 // Builtin returns a built-in policy by name: fgd, dot-product, gpu-clustering, gpu-packing, best-fit, least-allocated,
@@ -42,74 +42,70 @@ var ruleScores = [rules]func(*Node, *Pod) int64{
 // Formulas of the first five: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, in the artifact's integer
 // arithmetic; of the others: kube-scheduler 1.37.
 func Builtin(name string, profile *Profile) (*Policy, error) {
-	if name == FGD {
-		if profile == nil {
-			return nil, fmt.Errorf("policy %q needs a workload profile: that of a policy file that %q made", name, prepareCommand)
+	names := make([]string, len(heuristics))
+	for i, each := range heuristics {
+		if names[i] = each.name; name == each.name && name != FGD {
+			return newPolicy(name, profile, Traits{Pointwise: true, Points: each.points}, each.scorer), nil
 		}
-		return newPolicy(name, profile, Traits{true, true}, newFGD(profile)), nil
 	}
-	score, ok := heuristics[name]
-	if !ok {
-		known := []string{FGD}
-		for each := range heuristics {
-			known = append(known, each)
-		}
-		sort.Strings(known)
-		return nil, fmt.Errorf("unknown policy %q; known are %s", name, strings.Join(known, ", "))
+	switch {
+	case name != FGD:
+		slices.Sort(names)
+		return nil, fmt.Errorf("unknown policy %q; known are %s", name, strings.Join(names, ", "))
+	case profile == nil:
+		return nil, fmt.Errorf("policy %q needs a workload profile: that of a policy file that %q made", name, prepareCommand)
 	}
-	// The two may leave 0 to 100 on nodes larger than any of the openb cluster.
-	traits := Traits{Pointwise: true, Points: name != "dot-product" && name != "best-fit"}
-	return newPolicy(name, profile, traits, func() scorer { return heuristic(score) }), nil
+	return newPolicy(name, profile, Traits{Pointwise: true, Points: true}, newFGD(profile)), nil
 }
 
 func newFGD(profile *Profile) func() scorer {
 	return func() scorer { return &fgd{newFragmenter(profile)} }
 }
 
-// heuristic is a scorer that needs no room.
-type heuristic func(*Node, *Pod) int64
+func (h heuristic) scorer() scorer { return h }
 
 func (h heuristic) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
-	return scoreFitting(ctx, state, pod, candidates, out, func(node *Node) float64 { return float64(h(node, pod)) })
+	score := func(_ int, node *Node) float64 { return float64(h.score(node, pod)) }
+	return scoreFitting(ctx, state, pod, candidates, out, score)
 }
 
-func (h heuristic) devices(node *Node, pod *Pod) uint64 { return node.bestDevices(pod) }
+func (h heuristic) devices(node *Node, pod *Pod) uint64 { return node.GPU.BestFit(&pod.GPU) }
 
 // dotProduct returns int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)): where little is left of what is
 // requested.
 func dotProduct(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free) / cpuScale * (float64(pod.CPU) / cpuScale)
-	gpus := float64(node.idleFor(pod)) / gpuScale * (float64(pod.GPUCount*pod.GPUMilli) / gpuScale)
+	gpus := float64(node.GPU.idleFor(&pod.GPU)) / gpuScale * (float64(pod.GPU.Count*pod.GPU.Milli) / gpuScale)
 	return int64(100 * (1 - (float64(cpu)+float64(gpus))/2))
 }
 
 // bestFit returns int(100 (1 - (c-rc)/128000/2 - (g-rg)/8000/2)): the least left afterwards.
 func bestFit(node *Node, pod *Pod) int64 {
 	cpu := float64(node.CPU.Free-pod.CPU) / cpuScale
-	gpus := float64(node.idleFor(pod)-pod.GPUCount*pod.GPUMilli) / gpuScale
+	gpus := float64(node.GPU.idleFor(&pod.GPU)-pod.GPU.Count*pod.GPU.Milli) / gpuScale
 	return int64(100 * (1 - (float64(0.5*cpu) + float64(0.5*gpus))))
 }
 
-// gpuClustering keeps pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a fuller
-// node. 0 for pods that get none of the devices.
+// gpuClustering keeps pods of one kind (shares, or k whole devices) together: 75, 50, 25 or 0, and up to 25 for a
+// fuller node. 0 for pods that get none of the devices.
 func gpuClustering(node *Node, pod *Pod) int64 {
-	if node.taken(pod) == 0 {
+	if node.GPU.taken(&pod.GPU) == 0 {
 		return 0
 	}
 	kind, others := 0, 0
-	if pod.GPUMilli == Whole {
-		kind = int(pod.GPUCount)
+	if pod.GPU.Milli == Whole {
+		kind = int(pod.GPU.Count)
 	}
-	for _, count := range node.GPUPods {
+	for _, count := range node.GPU.Pods {
 		if count > 0 {
 			others++
 		}
 	}
-	fullness := int64(25 * (gpuScale - float64(node.idle())) / gpuScale)
+	fullness := int64(25 * (gpuScale - float64(node.GPU.idle())) / gpuScale)
 	switch {
 	case others == 0:
 		return fullness + 25
-	case kind >= len(node.GPUPods) || node.GPUPods[kind] == 0:
+	case kind >= len(node.GPU.Pods) || node.GPU.Pods[kind] == 0:
 		return fullness
 	case others == 1:
 		return fullness + 75
@@ -118,15 +114,15 @@ func gpuClustering(node *Node, pod *Pod) int64 {
 	}
 }
 
-// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices. 0 for
-// pods that get none of the devices.
+// gpuPacking takes devices in use first, then free devices of nodes in use, then untouched nodes with few devices. 0
+// for pods that get none of the devices.
 func gpuPacking(node *Node, pod *Pod) int64 {
-	if node.taken(pod) == 0 {
+	if node.GPU.taken(&pod.GPU) == 0 {
 		return 0
 	}
 	var free, leftSum, wholeTaken int64
-	devices := node.bestDevices(pod)
-	for d, left := range node.GPUFree {
+	devices := node.GPU.BestFit(&pod.GPU)
+	for d, left := range node.GPU.Free {
 		if left == Whole {
 			free++
 		}
@@ -137,7 +133,7 @@ func gpuPacking(node *Node, pod *Pod) int64 {
 			}
 		}
 	}
-	if free == int64(len(node.GPUFree)) {
+	if free == int64(len(node.GPU.Free)) {
 		return max(33-free, free)
 	}
 	if wholeTaken > 0 {

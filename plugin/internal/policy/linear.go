@@ -1,32 +1,30 @@
 package policy
 
-import (
-	"context"
-)
+import "context"
 
 // linearPolicy scores a node by the pod and this node alone. The score of placing a pod of kind k on a node is
 //
 //	after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node) + rules[k] . r(node)
 //
 // with the features f of the view gpu, FGD's integer score and those of other heuristics r; a network of the same
-// features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source: policies/gpu_state/arrays.py.
+// features and of the pod's may add to it. A share of a GPU goes to the device that scores best. Source:
+// policies/gpu_state/arrays.py.
 type linearPolicy struct {
 	linear  [kinds]column
-	rules   [kinds][rules]float64 // what a point of each heuristic counts
-	network *network              // nil if it has none
+	rules   [kinds][len(heuristics)]float64 // what a point of each heuristic counts
+	network *network                        // nil if it has none
 }
 
 // nodeFeatures is the number of features of a node in the view gpu: after a placement, their change, FGD's score.
 const nodeFeatures = 2*features + 1
 
-// column holds the weights of a linear value: weights of the state after a placement (where they weigh it and the change), of the
-// state before (where they weigh the change alone), and of FGD's score.
+// column holds the weights of a linear value: weights of the state after a placement (where they weigh it and the
+// change), of the state before (where they weigh the change alone), and of FGD's score.
 type column struct {
 	after, before [features]float64
 	fgd           float64
 }
 
-// readColumn reads a value's weights from a row of a tensor.
 func readColumn(weights []float64) column {
 	var result column
 	for i := range features {
@@ -46,24 +44,23 @@ func (r *row) weighted(weights *[features]float64) float64 {
 	return sum
 }
 
-// linearScorer evaluates a linearPolicy in one goroutine.
 type linearScorer struct {
 	*linearPolicy
 	cache  *stateCache
-	hidden *scratch // nil without a network
+	hidden *networkEvaluator // nil without a network
 }
 
 func (l *linearPolicy) scorer(profile *Profile, leftovers *leftovers) scorer {
 	result := &linearScorer{linearPolicy: l, cache: newStateCache(profile, leftovers)}
 	if l.network != nil {
-		result.hidden = l.network.scratch()
+		result.hidden = l.network.evaluator()
 	}
 	return result
 }
 
 func (l *linearScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	l.begin(pod)
-	return scoreFitting(ctx, state, pod, candidates, out, func(node *Node) float64 {
+	return scoreFitting(ctx, state, pod, candidates, out, func(_ int, node *Node) float64 {
 		score, _ := l.best(node, pod)
 		return score
 	})
@@ -71,7 +68,7 @@ func (l *linearScorer) scores(ctx context.Context, state *State, pod *Pod, candi
 
 func (l *linearScorer) devices(node *Node, pod *Pod) uint64 {
 	if pod.kind() != gpuShare {
-		return node.bestDevices(pod)
+		return node.GPU.BestFit(&pod.GPU)
 	}
 	l.begin(pod)
 	_, devices := l.best(node, pod)
@@ -79,26 +76,25 @@ func (l *linearScorer) devices(node *Node, pod *Pod) uint64 {
 }
 
 func (l *linearScorer) begin(pod *Pod) {
-	if l.network != nil {
-		l.network.seePod(pod, l.hidden)
+	if l.hidden != nil {
+		l.hidden.seePod(pod)
 	}
 }
 
-// best returns the score of a node, and the devices that the pod gets there.
 func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 	kind := pod.kind()
 	before := l.cache.look(node)
 	worth, fragmented := before.row.weighted(&l.linear[kind].before), before.fragmented
-	if l.network != nil {
-		l.network.seeBefore(&before.row, l.hidden)
+	if l.hidden != nil {
+		l.hidden.seeBefore(&before.row)
 	}
 	if kind != gpuShare {
-		devices := node.bestDevices(pod)
+		devices := node.GPU.BestFit(&pod.GPU)
 		return l.score(node, pod, devices, worth, fragmented) + l.points(node, pod), devices
 	}
 	best, chosen, least := 0.0, uint64(0), int64(0)
-	for d, left := range node.GPUFree {
-		if left < pod.GPUMilli || node.hasEqualBefore(d) {
+	for d, left := range node.GPU.Free {
+		if left < pod.GPU.Milli || node.GPU.hasEqualBefore(d) {
 			continue
 		}
 		score := l.score(node, pod, 1<<d, worth, fragmented)
@@ -113,9 +109,9 @@ func (l *linearScorer) best(node *Node, pod *Pod) (float64, uint64) {
 // points returns the weighted sum of the heuristics' scores of a node.
 func (l *linearPolicy) points(node *Node, pod *Pod) float64 {
 	sum, weights := 0.0, &l.rules[pod.kind()]
-	for i, score := range ruleScores {
-		if weights[i] != 0 && score != nil {
-			sum += float64(weights[i] * float64(score(node, pod)))
+	for i := range heuristics {
+		if weights[i] != 0 && heuristics[i].score != nil {
+			sum += float64(weights[i] * float64(heuristics[i].score(node, pod)))
 		}
 	}
 	return sum
@@ -127,8 +123,8 @@ func (l *linearScorer) score(node *Node, pod *Pod, devices uint64, worth, fragme
 	linear, after := &l.linear[pod.kind()], l.cache.with(node, pod, devices)
 	points := float64(gradient(fragmented, after.fragmented))
 	score := after.row.weighted(&linear.after) - worth + float64(linear.fgd*points)
-	if l.network != nil {
-		score += l.network.run(&after.row, points, l.hidden)
+	if l.hidden != nil {
+		score += l.hidden.score(&after.row, points)
 	}
 	return score
 }

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 )
 
 // contextNetwork scores nodes by their features, the pod's and the cluster's; GPU devices are chosen by the best-fit
@@ -12,82 +14,59 @@ import (
 //	mlp:      head(layers(x_n))
 //	deepsets: head(rho([phi(x_n), the mean of phi over all nodes])) (Zaheer et al., "Deep Sets", NeurIPS 2017)
 //
-// Source: policies/networks/numpy_networks.py. Python rounds to single precision after each layer; here only features are rounded.
+// Source: policies/networks/numpy_networks.py. Python rounds to single precision after each layer; here only features
+// are rounded.
 type contextNetwork struct {
 	view   string
 	byKind [kinds]stack // the layers that give the score, the same ones for all kinds of pods but for linear
 	phi    stack        // of deepsets, whose byKind is rho; nil otherwise
 }
 
-// nodeView writes the features of node n.
 type nodeView interface {
 	encode(state *State, n int, pod *Pod, fit bool, out []float64)
 }
 
-// contextScorer is a network at work in one goroutine.
 type contextScorer struct {
-	*contextNetwork
-	counted fragmenter
-	cluster *clusterView // nil in the view gpu
+	cluster clusterView // whose fragmentation counts in both views
 	view    nodeView
-	before  []float64   // by node, fragmented GPU milli
 	fit     []bool      // by node
 	node    []float64   // features
 	sets    [][]float64 // by node, what phi makes of it
 	mean    []float64   // over nodes, of that
-	rooms   [kinds]*activations
-	phiRoom *activations
+	byKind  [kinds]*evaluator
+	phi     *evaluator // nil but for deepsets
 }
 
 func (c *contextNetwork) scorer(profile *Profile, seen *leftovers) scorer {
-	result := &contextScorer{contextNetwork: c, counted: newFragmenter(profile)}
+	result := &contextScorer{node: make([]float64, views[c.view].node)}
+	result.cluster.fragmenter, result.view = newFragmenter(profile), &result.cluster
 	if c.view == "gpu" {
 		result.view = &gpuView{newStateCache(profile, seen)}
-	} else {
-		result.cluster = &clusterView{fragmenter: newFragmenter(profile)}
-		result.view = result.cluster
 	}
-	result.node = make([]float64, views[c.view].node)
-	for kind := range result.rooms {
-		result.rooms[kind] = c.byKind[kind].room()
+	for kind, layers := range c.byKind {
+		result.byKind[kind] = newEvaluator(layers)
 	}
 	if c.phi != nil {
-		result.phiRoom = c.phi.room()
+		result.phi = newEvaluator(c.phi)
 		result.mean = make([]float64, len(c.phi[len(c.phi)-1].bias))
 	}
 	return result
 }
 
-func (c *contextScorer) devices(node *Node, pod *Pod) uint64 { return node.bestDevices(pod) }
+func (c *contextScorer) devices(node *Node, pod *Pod) uint64 { return node.GPU.BestFit(&pod.GPU) }
 
 func (c *contextScorer) scores(ctx context.Context, state *State, pod *Pod, candidates []int, out []float64) error {
 	if err := c.begin(ctx, state, pod, candidates); err != nil {
 		return err
 	}
-	kind := pod.kind()
-	for i, n := range candidates {
-		if err := checkDeadline(ctx, i); err != nil {
-			return err
+	network := c.byKind[pod.kind()]
+	return scoreFitting(ctx, state, pod, candidates, out, func(n int, _ *Node) float64 {
+		if c.phi != nil {
+			return network.run(c.sets[n])[0]
 		}
-		out[i] = math.Inf(-1)
-		if !c.fit[n] {
-			continue
-		}
-		score := c.score(state, n, pod, c.byKind[kind], c.rooms[kind])
-		if math.IsNaN(score) || math.IsInf(score, 0) {
-			return notFinite(&state.Nodes[n])
-		}
-		out[i] = score
-	}
-	return nil
-}
-
-func (c *contextScorer) score(state *State, n int, pod *Pod, network stack, room *activations) float64 {
-	if c.phi != nil {
-		return network.run(c.sets[n], room)[0]
-	}
-	c.view.encode(state, n, pod, true, c.node)
-	return network.run(c.node, room)[0]
+		c.view.encode(state, n, pod, true, c.node)
+		return network.run(c.node)[0]
+	})
 }
 
 // begin looks at the whole cluster, and takes in what all nodes share.
@@ -96,44 +75,39 @@ func (c *contextScorer) begin(ctx context.Context, state *State, pod *Pod, candi
 	if err != nil {
 		return err
 	}
-	peers, err := ownerOf(state, pod)
+	peers, err := ownerOf(state)
 	if err != nil {
 		return err
 	}
-	if c.cluster != nil {
-		c.cluster.before, c.cluster.mean, c.cluster.owner = c.before, float32(result.cpuMean()), peers
-	}
+	c.cluster.mean, c.cluster.owner = float32(result.cpuMean()), peers
 	var shared [sharedFeatures]float64
 	encodePod(pod, peers.running, shared[:podFeatures])
 	result.encode(feasible, shared[podFeatures:])
-	kind := pod.kind()
+	network := c.byKind[pod.kind()]
 	if c.phi == nil {
-		c.byKind[kind].share(shared[:], c.rooms[kind])
+		network.share(shared[:])
 		return nil
 	}
-	c.phi.share(shared[:], c.phiRoom)
+	c.phi.share(shared[:])
 	if err := c.pool(ctx, state, pod); err != nil {
 		return err
 	}
-	c.byKind[kind].share(c.mean, c.rooms[kind])
+	network.share(c.mean)
 	return nil
 }
 
 // look sums up the cluster, and counts the candidates that the pod fits on.
 func (c *contextScorer) look(ctx context.Context, state *State, pod *Pod, candidates []int) (*summary, int, error) {
-	c.before, c.fit = c.before[:0], c.fit[:0]
+	c.cluster.before, c.fit = c.cluster.before[:0], c.fit[:0]
 	result := &summary{waiting: state.Waiting}
 	for n := range state.Nodes {
-		if err := checkDeadline(ctx, n); err != nil {
-			return nil, 0, err
-		}
 		node := &state.Nodes[n]
-		if err := node.check(); err != nil {
+		if err := cmp.Or(checkDeadline(ctx, n), node.check()); err != nil {
 			return nil, 0, err
 		}
-		before := c.counted.look(node)
+		before := c.cluster.look(node)
 		result.add(node, before)
-		c.before, c.fit = append(c.before, before), append(c.fit, false)
+		c.cluster.before, c.fit = append(c.cluster.before, before), append(c.fit, false)
 	}
 	feasible := 0
 	for _, n := range candidates {
@@ -157,11 +131,11 @@ func (c *contextScorer) pool(ctx context.Context, state *State, pod *Pod) error 
 			return err
 		}
 		c.view.encode(state, n, pod, c.fit[n], c.node)
-		if !c.fit[n] && zero(c.node) {
+		if !c.fit[n] && !slices.ContainsFunc(c.node, func(x float64) bool { return x != 0 }) {
 			continue
 		}
 		there++
-		copy(c.sets[n], c.phi.run(c.node, c.phiRoom))
+		copy(c.sets[n], c.phi.run(c.node))
 		for j, x := range c.sets[n] {
 			c.mean[j] += x
 		}
@@ -172,29 +146,13 @@ func (c *contextScorer) pool(ctx context.Context, state *State, pod *Pod) error 
 	return nil
 }
 
-func zero(row []float64) bool {
-	for _, x := range row {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// network is layers over the features of a node and a pod, without the cluster's: what it makes of a node does not change
-// with placements elsewhere. Source: policies/gpu_state/kernels.py, _network.
+// network is layers over the features of a node and a pod, without the cluster's: what it makes of a node does not
+// change with placements elsewhere. Source: policies/gpu_state/kernels.py, _network.
 type network struct {
 	layers stack
 	after  [][]float64 // [features][width] weights of the state after a placement, as in column
 	before [][]float64 // the same of the state before
 	fgd    []float64   // [width] weights of FGD's score
-}
-
-// scratch is what a network has computed so far, for one goroutine.
-type scratch struct {
-	*activations
-	before []float64 // [width] what the first layer makes of the node as it is
-	seen   []float64 // [features]
 }
 
 func newNetwork(layers stack) *network {
@@ -211,43 +169,47 @@ func newNetwork(layers stack) *network {
 	return result
 }
 
-func (n *network) scratch() *scratch {
-	return &scratch{n.layers.room(), make([]float64, len(n.fgd)), make([]float64, features)}
+type networkEvaluator struct {
+	*network
+	*evaluator
+	before []float64 // [width] what the first layer makes of the node as it is
+	seen   []float64 // [features]
 }
 
-func (n *network) seePod(pod *Pod, room *scratch) {
+func (n *network) evaluator() *networkEvaluator {
+	return &networkEvaluator{n, newEvaluator(n.layers), make([]float64, len(n.fgd)), make([]float64, features)}
+}
+
+func (r *networkEvaluator) seePod(pod *Pod) {
 	var seen [podFeatures]float64
 	encodePod(pod, 0, seen[:])
-	n.layers.share(seen[:], room.activations)
+	r.share(seen[:])
 }
 
-func (n *network) seeBefore(before *row, room *scratch) {
-	clear(room.before)
-	before.widen(room.seen)
-	accumulate(n.before, room.seen, room.before)
+func (r *networkEvaluator) seeBefore(before *row) {
+	clear(r.before)
+	before.widen(r.seen)
+	accumulate(r.network.before, r.seen, r.before)
 }
 
-// run returns what the network adds to the score of a node that would be in that state, with so many points by FGD.
-func (n *network) run(after *row, points float64, room *scratch) float64 {
-	first := room.out[0]
+// score returns what the network adds to the score of a node that would be in that state, with so many points by FGD.
+func (r *networkEvaluator) score(after *row, points float64) float64 {
+	first := r.out[0]
 	clear(first)
-	after.widen(room.seen)
-	accumulate(n.after, room.seen, first)
+	after.widen(r.seen)
+	accumulate(r.after, r.seen, first)
 	for j := range first {
-		first[j] = first[j] - room.before[j] + float64(n.fgd[j]*points) + room.shared[j]
+		first[j] = first[j] - r.before[j] + float64(r.fgd[j]*points) + r.shared[j]
 	}
-	n.layers[0].finish(first)
-	return n.layers.follow(room.activations)[0]
+	return r.follow()[0]
 }
 
-// widen writes the features in double precision.
 func (r *row) widen(out []float64) {
 	for i, x := range r {
 		out[i] = float64(x)
 	}
 }
 
-// epsilon is what normalisation adds to a variance.
 const epsilon = 1e-5
 
 // layer is relu(norm(x W + b)) of a row of numbers, or x W + b alone where it makes a score.
@@ -258,13 +220,6 @@ type layer struct {
 	score        bool        // no normalisation, and what is negative stays
 }
 
-func (l *layer) run(in, out []float64) {
-	copy(out, l.bias)
-	accumulate(l.weight, in, out)
-	l.finish(out)
-}
-
-// finish normalises what the layer found and cuts what is negative.
 func (l *layer) finish(out []float64) {
 	if l.score {
 		return
@@ -312,41 +267,42 @@ func normalise(row []float64) {
 // stack is layers one after the other. Its inputs are those of a node and then those that all nodes share.
 type stack []layer
 
-// activations is what a stack has computed, for one goroutine.
-type activations struct {
+// evaluator is a stack at work in one goroutine.
+type evaluator struct {
+	stack
 	shared []float64   // [outputs of the first layer] what it makes of what all nodes share
 	out    [][]float64 // of each layer
 }
 
-func (s stack) room() *activations {
-	result := &activations{}
-	for _, layer := range s {
+func newEvaluator(layers stack) *evaluator {
+	result := &evaluator{stack: layers, shared: make([]float64, len(layers[0].bias))}
+	for _, layer := range layers {
 		result.out = append(result.out, make([]float64, len(layer.bias)))
-	}
-	if len(s) > 0 {
-		result.shared = make([]float64, len(s[0].bias))
 	}
 	return result
 }
 
 // share takes in what all nodes share: the last inputs of the first layer.
-func (s stack) share(shared []float64, room *activations) {
-	copy(room.shared, s[0].bias)
-	accumulate(s[0].weight[len(s[0].weight)-len(shared):], shared, room.shared)
+func (r *evaluator) share(shared []float64) {
+	first := &r.stack[0]
+	copy(r.shared, first.bias)
+	accumulate(first.weight[len(first.weight)-len(shared):], shared, r.shared)
 }
 
-// run returns what the layers make of a node, beside what is shared. It is valid until the next run.
-func (s stack) run(node []float64, room *activations) []float64 {
-	copy(room.out[0], room.shared)
-	accumulate(s[0].weight[:len(node)], node, room.out[0])
-	s[0].finish(room.out[0])
-	return s.follow(room)
+// run returns what the layers make of a node and of what is shared. It is valid until the next call.
+func (r *evaluator) run(node []float64) []float64 {
+	copy(r.out[0], r.shared)
+	accumulate(r.stack[0].weight[:len(node)], node, r.out[0])
+	return r.follow()
 }
 
-// follow runs the layers after the first, whose output is there.
-func (s stack) follow(room *activations) []float64 {
-	for l := 1; l < len(s); l++ {
-		s[l].run(room.out[l-1], room.out[l])
+// follow finishes the first layer, whose sums are in its output, and runs the others.
+func (r *evaluator) follow() []float64 {
+	r.stack[0].finish(r.out[0])
+	for l := 1; l < len(r.stack); l++ {
+		copy(r.out[l], r.stack[l].bias)
+		accumulate(r.stack[l].weight, r.out[l-1], r.out[l])
+		r.stack[l].finish(r.out[l])
 	}
-	return room.out[len(s)-1]
+	return r.out[len(r.out)-1]
 }

@@ -1,8 +1,8 @@
 // Package policy reads policy files of steersman and computes the scores that its Python side computes.
 //
-// A policy ranks the nodes that a pod fits on, from the state of the cluster as integers: milli-CPU, bytes, pods,
-// and milli of each GPU device (1000 is a whole one). Nothing here plans or learns. What follows from the profile of typical
-// pods is embedded in the file by "steersman policy prepare"; a file without it is refused.
+// A policy ranks the nodes that a pod fits on, from the state of the cluster as integers: milli-CPU, bytes, pods, and
+// milli of each GPU device (1000 is a whole one). Nothing here plans or learns. What follows from the profile of
+// typical pods is embedded in the file by "steersman policy prepare"; a file without it is refused.
 //
 // The arithmetic is that of the Python package, in the same order, so that scores agree to the last bits. Where a
 // compiler might fuse a product with a sum, which rounds once instead of twice, a conversion to float64 forbids it.
@@ -11,6 +11,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -24,10 +25,11 @@ const prepareCommand = "steersman policy prepare --policy FILE --nodes FILE --po
 
 // Policy ranks the nodes that a pod fits on. It is safe for concurrent use.
 type Policy struct {
-	name    string
-	card    *Card
-	profile *Profile
-	traits  Traits
+	Traits
+	Name    string   // what results call it
+	Card    *Card    // what its file says of it; nil for a policy that comes from none
+	Profile *Profile // that was embedded in its file; nil if it has none
+
 	create  func() scorer
 	workers chan scorer // that are at rest
 }
@@ -48,20 +50,8 @@ type scorer interface {
 
 func newPolicy(name string, profile *Profile, traits Traits, create func() scorer) *Policy {
 	workers := make(chan scorer, runtime.GOMAXPROCS(0))
-	return &Policy{name: name, profile: profile, traits: traits, create: create, workers: workers}
+	return &Policy{Traits: traits, Name: name, Profile: profile, create: create, workers: workers}
 }
-
-// Name returns what results call the policy.
-func (p *Policy) Name() string { return p.name }
-
-// Card returns what the policy's file says of it; nil for a policy that comes from none.
-func (p *Policy) Card() *Card { return p.card }
-
-// Profile returns the profile that was embedded in the policy's file; nil if it has none.
-func (p *Policy) Profile() *Profile { return p.profile }
-
-// Traits say what the policy's scores depend on.
-func (p *Policy) Traits() Traits { return p.traits }
 
 // Scores writes the score of each candidate, an index of a node, into out: the higher, the better, and -Inf where the
 // pod does not fit. Equal scores mean that the first of the candidates is the best.
@@ -89,23 +79,16 @@ func (p *Policy) Scores(ctx context.Context, state *State, pod *Pod, candidates 
 }
 
 // Devices returns the GPU devices of a node, on which the pod must fit, that the pod would get there: a bit mask.
-func (p *Policy) Devices(state *State, pod *Pod, node int) (uint64, error) {
-	if err := pod.check(); err != nil {
+func (p *Policy) Devices(node *Node, pod *Pod) (uint64, error) {
+	if err := cmp.Or(pod.check(), node.check()); err != nil {
 		return 0, err
 	}
-	if node < 0 || node >= len(state.Nodes) {
-		return 0, fmt.Errorf("there is no node %d among %d", node, len(state.Nodes))
-	}
-	there := &state.Nodes[node]
-	if err := there.check(); err != nil {
-		return 0, err
-	}
-	if !there.Fits(pod) {
-		return 0, fmt.Errorf("the pod has no room on node %q", there.Name)
+	if !node.Fits(pod) {
+		return 0, fmt.Errorf("the pod has no room on node %q", node.Name)
 	}
 	worker := p.take()
 	defer p.release(worker)
-	return worker.devices(there, pod), nil
+	return worker.devices(node, pod), nil
 }
 
 func (p *Policy) take() scorer {
@@ -126,7 +109,7 @@ func (p *Policy) release(worker scorer) {
 
 // scoreFitting scores the candidates that the pod fits on; the others are -Inf.
 func scoreFitting(
-	ctx context.Context, state *State, pod *Pod, candidates []int, out []float64, score func(*Node) float64,
+	ctx context.Context, state *State, pod *Pod, candidates []int, out []float64, score func(n int, node *Node) float64,
 ) error {
 	for i, n := range candidates {
 		if err := checkDeadline(ctx, i); err != nil {
@@ -137,11 +120,10 @@ func scoreFitting(
 		if !node.Fits(pod) {
 			continue
 		}
-		result := score(node)
-		if math.IsNaN(result) || math.IsInf(result, 0) {
-			return notFinite(node)
+		out[i] = score(n, node)
+		if math.IsNaN(out[i]) || math.IsInf(out[i], 0) {
+			return fmt.Errorf("the score of node %q is not a finite number", node.Name)
 		}
-		out[i] = result
 	}
 	return nil
 }
@@ -152,10 +134,6 @@ func checkDeadline(ctx context.Context, nodes int) error {
 		return ctx.Err()
 	}
 	return nil
-}
-
-func notFinite(node *Node) error {
-	return fmt.Errorf("the score of node %q is not a finite number", node.Name)
 }
 
 // FileError says in one line what is wrong with a policy file, and what would be right.

@@ -28,7 +28,7 @@ func all(state *State) []int {
 
 func TestManyGoroutinesGetTheSameScores(t *testing.T) {
 	state := busyCluster(40)
-	pod := &Pod{CPU: 1000, Memory: 1 << 30, GPUCount: 1, GPUMilli: 190}
+	pod := &Pod{CPU: 1000, Memory: 1 << 30, GPU: GPURequest{Count: 1, Milli: 190}}
 	for name, policy := range everyPolicy(t) {
 		t.Run(name, func(t *testing.T) {
 			wanted := make([]float64, len(state.Nodes))
@@ -53,7 +53,7 @@ func TestManyGoroutinesGetTheSameScores(t *testing.T) {
 
 func TestNothingIsAllocatedForANode(t *testing.T) {
 	state := busyCluster(50)
-	pod, out, candidates := &Pod{CPU: 1000, GPUCount: 1, GPUMilli: 250}, make([]float64, 50), all(state)
+	pod, out, candidates := &Pod{CPU: 1000, GPU: GPURequest{Count: 1, Milli: 250}}, make([]float64, 50), all(state)
 	for name, policy := range everyPolicy(t) {
 		allocations := testing.AllocsPerRun(20, func() {
 			if err := policy.Scores(t.Context(), state, pod, candidates, out); err != nil {
@@ -89,15 +89,15 @@ func TestWhatIsKeptOfStatesChangesNothing(t *testing.T) {
 
 // TestStatesAreToldApart scores nodes that differ in one thing, one after the other and each by a policy that is new.
 func TestStatesAreToldApart(t *testing.T) {
-	node := Node{CPU: Amount{16000, 8000}, Pods: Amount{9, 9}, GPUModel: "P100", GPUFree: []int64{Whole, 250}}
+	node := Node{CPU: Amount{16000, 8000}, Pods: Amount{9, 9}, GPU: GPUs{Model: "P100", Free: []int64{Whole, 250}}}
 	state := &State{Nodes: []Node{node, node, node, node, node, node}}
 	state.Nodes[1].CPU.Allocatable = 8000
 	state.Nodes[2].CPU.Free = 8001
-	state.Nodes[3].GPUModel = "T4"
-	state.Nodes[4].GPUFree = []int64{Whole, 250, 0}
-	state.Nodes[5].GPUFree = []int64{Whole, 251}
+	state.Nodes[3].GPU.Model = "T4"
+	state.Nodes[4].GPU.Free = []int64{Whole, 250, 0}
+	state.Nodes[5].GPU.Free = []int64{Whole, 251}
 	for i := range state.Nodes[:2] { // untouched or not
-		state.Nodes[i].GPUFree = []int64{Whole, Whole}
+		state.Nodes[i].GPU.Free = []int64{Whole, Whole}
 	}
 	used, pod := packedPolicy(t, "linear"), &Pod{CPU: 500}
 	result, alone := make([]float64, len(state.Nodes)), []float64{0}
@@ -119,8 +119,8 @@ func TestOfEqualDevicesTheFullestIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := &State{Nodes: []Node{{CPU: Amount{8, 8}, Pods: Amount{9, 9}, GPUFree: []int64{0, Whole, 250}}}}
-	devices, err := policy.Devices(state, &Pod{GPUCount: 1, GPUMilli: 250}, 0)
+	state := &State{Nodes: []Node{{CPU: Amount{8, 8}, Pods: Amount{9, 9}, GPU: GPUs{Free: []int64{0, Whole, 250}}}}}
+	devices, err := policy.Devices(&state.Nodes[0], &Pod{GPU: GPURequest{Count: 1, Milli: 250}})
 	if err != nil || devices != 0b100 {
 		t.Errorf("weights of zero choose the devices %b (%v)", devices, err)
 	}
@@ -128,7 +128,7 @@ func TestOfEqualDevicesTheFullestIsTaken(t *testing.T) {
 
 func TestCandidatesMayComeInAnyOrder(t *testing.T) {
 	state := busyCluster(20)
-	pod := &Pod{CPU: 1000, GPUCount: 1, GPUMilli: 250}
+	pod := &Pod{CPU: 1000, GPU: GPURequest{Count: 1, Milli: 250}}
 	for name, policy := range everyPolicy(t) {
 		candidates, some := all(state), []int{7, 3, 19}
 		result, few := make([]float64, 20), make([]float64, 3)
@@ -152,13 +152,13 @@ func TestCandidatesMayComeInAnyOrder(t *testing.T) {
 
 func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 	policy, out := packedPolicy(t, "steersman-default"), make([]float64, 1)
-	node := Node{Name: "n", CPU: Amount{8000, 8000}, Pods: Amount{10, 10}, GPUFree: []int64{Whole, 300}}
+	node := Node{Name: "n", CPU: Amount{8000, 8000}, Pods: Amount{10, 10}, GPU: GPUs{Free: []int64{Whole, 300}}}
 	changed := func(change func(*Node)) *State {
 		other := node
 		change(&other)
 		return &State{Nodes: []Node{other}}
 	}
-	share := &Pod{CPU: 100, GPUCount: 1, GPUMilli: 250}
+	share := &Pod{CPU: 100, GPU: GPURequest{Count: 1, Milli: 250}}
 	same := changed(func(*Node) {})
 	for _, each := range []struct {
 		state      *State
@@ -169,35 +169,32 @@ func TestWhatCannotBeScoredIsAnError(t *testing.T) {
 		{same, share, []int{1}, "there is no node 1 among 1"},
 		{same, share, []int{-1}, "there is no node -1 among 1"},
 		{same, share, []int{0, 0}, "there is room for 1 scores of 2 nodes"},
-		{same, &Pod{GPUCount: 1}, []int{0}, "expected 1 to 1000 milli"},
-		{same, &Pod{GPUCount: -1}, []int{0}, "asks for -1 GPUs"},
-		{same, &Pod{GPUCount: 1, GPUMilli: 1001}, []int{0}, "expected 1 to 1000 milli"},
-		{changed(func(n *Node) { n.GPUFree = []int64{1001} }), share, []int{0}, "a GPU with 1001 milli left"},
-		{changed(func(n *Node) { n.GPUFree = make([]int64, 63) }), share, []int{0}, "has 63 GPUs; at most 62"},
+		{same, &Pod{GPU: GPURequest{Count: 1}}, []int{0}, "expected 1 to 1000 milli"},
+		{same, &Pod{GPU: GPURequest{Count: -1}}, []int{0}, "asks for -1 GPUs"},
+		{same, &Pod{GPU: GPURequest{Count: 1, Milli: 1001}}, []int{0}, "expected 1 to 1000 milli"},
+		{changed(func(n *Node) { n.GPU.Free = []int64{1001} }), share, []int{0}, "a GPU with 1001 milli left"},
+		{changed(func(n *Node) { n.GPU.Free = make([]int64, 63) }), share, []int{0}, "has 63 GPUs; at most 62"},
 	} {
 		err := policy.Scores(t.Context(), each.state, each.pod, each.candidates, out)
 		if err == nil || !strings.Contains(err.Error(), each.message) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v says not %q", err, each.message)
 		}
 	}
-	if _, err := policy.Devices(same, &Pod{CPU: 9000}, 0); err == nil || !strings.Contains(err.Error(), "no room") {
+	if _, err := policy.Devices(&same.Nodes[0], &Pod{CPU: 9000}); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("%v", err)
 	}
-	if _, err := policy.Devices(same, share, 1); err == nil {
-		t.Error("there are devices on a node that is not there")
-	}
-	peers := &Pod{CPU: 100, Peers: map[int]int{4: 1}}
-	if err := packedPolicy(t, "cluster-mlp").Scores(t.Context(), same, peers, []int{0}, out); err == nil {
+	same.Peers = map[int]int{4: 1}
+	if err := packedPolicy(t, "cluster-mlp").Scores(t.Context(), same, &Pod{CPU: 100}, []int{0}, out); err == nil {
 		t.Error("a pod has peers on a node that is not there")
 	}
 }
 
 func TestAModelThatThePolicyWasNotPreparedForIsAsNone(t *testing.T) {
-	node := Node{Name: "n", CPU: Amount{8000, 8000}, Pods: Amount{10, 10}, GPUFree: []int64{Whole, 300}}
+	node := Node{Name: "n", CPU: Amount{8000, 8000}, Pods: Amount{10, 10}, GPU: GPUs{Free: []int64{Whole, 300}}}
 	strange := node
-	strange.GPUModel = "ZX80"
+	strange.GPU.Model = "ZX80"
 	policy, out := packedPolicy(t, "steersman-default"), make([]float64, 2)
-	state, share := &State{Nodes: []Node{node, strange}}, &Pod{CPU: 100, GPUCount: 1, GPUMilli: 250}
+	state, share := &State{Nodes: []Node{node, strange}}, &Pod{CPU: 100, GPU: GPURequest{Count: 1, Milli: 250}}
 	if err := policy.Scores(t.Context(), state, share, []int{0, 1}, out); err != nil || out[0] != out[1] {
 		t.Errorf("%v, %v", out, err)
 	}
@@ -211,7 +208,7 @@ func TestLocalPoliciesAreKnownByName(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	policy, err := Builtin("least-allocated", nil)
-	if err != nil || policy.Name() != "least-allocated" || policy.Profile() != nil || policy.Card() != nil {
+	if err != nil || policy.Name != "least-allocated" || policy.Profile != nil || policy.Card != nil {
 		t.Errorf("%+v, %v", policy, err)
 	}
 }
@@ -219,14 +216,14 @@ func TestLocalPoliciesAreKnownByName(t *testing.T) {
 func TestFits(t *testing.T) {
 	node := Node{
 		CPU: Amount{8000, 1000}, Memory: Amount{1 << 30, 1 << 20}, Pods: Amount{10, 1},
-		GPUModel: "A100", GPUFree: []int64{300, Whole, 0},
+		GPU: GPUs{Model: "A100", Free: []int64{300, Whole, 0}},
 	}
 	checkDeadline := node
 	checkDeadline.CPU.Free, checkDeadline.Memory.Free = -1, -1
 	full := node
 	full.Pods.Free = 0
 	nameless := node
-	nameless.GPUModel = ""
+	nameless.GPU.Model = ""
 	for _, each := range []struct {
 		node *Node
 		pod  Pod
@@ -238,12 +235,12 @@ func TestFits(t *testing.T) {
 		{&checkDeadline, Pod{}, true}, // what is not requested is not checked
 		{&checkDeadline, Pod{CPU: 1}, false},
 		{&full, Pod{}, false},
-		{&node, Pod{GPUCount: 1, GPUMilli: 300}, true},
-		{&node, Pod{GPUCount: 2, GPUMilli: 300}, true},
-		{&node, Pod{GPUCount: 2, GPUMilli: 301}, false},
-		{&node, Pod{GPUCount: 1, GPUMilli: 300, GPUModels: []string{"V100", "A100"}}, true},
-		{&node, Pod{GPUModels: []string{"V100"}}, false},
-		{&nameless, Pod{GPUModels: []string{""}}, false},
+		{&node, Pod{GPU: GPURequest{Count: 1, Milli: 300}}, true},
+		{&node, Pod{GPU: GPURequest{Count: 2, Milli: 300}}, true},
+		{&node, Pod{GPU: GPURequest{Count: 2, Milli: 301}}, false},
+		{&node, Pod{GPU: GPURequest{Count: 1, Milli: 300, Models: "V100|A100"}}, true},
+		{&node, Pod{GPU: GPURequest{Models: "V100"}}, false},
+		{&nameless, Pod{GPU: GPURequest{Models: "A100"}}, false},
 	} {
 		if result := each.node.Fits(&each.pod); result != each.fits {
 			t.Errorf("%+v on %+v: %v", each.pod, *each.node, result)
@@ -252,12 +249,12 @@ func TestFits(t *testing.T) {
 }
 
 func TestDefaultDevicesAreTheFullestThatSuffice(t *testing.T) {
-	node := &Node{GPUFree: []int64{Whole, 300, 250, Whole, 250}}
+	node := &Node{GPU: GPUs{Free: []int64{Whole, 300, 250, Whole, 250}}}
 	for _, each := range []struct {
 		count, milli int64
 		devices      uint64
 	}{{0, 0, 0}, {1, 250, 0b100}, {1, 260, 0b10}, {1, Whole, 0b1}, {2, Whole, 0b1001}, {3, 250, 0b10110}} {
-		if result := node.bestDevices(&Pod{GPUCount: each.count, GPUMilli: each.milli}); result != each.devices {
+		if result := node.GPU.BestFit(&GPURequest{Count: each.count, Milli: each.milli}); result != each.devices {
 			t.Errorf("%d of %d: %b, not %b", each.count, each.milli, result, each.devices)
 		}
 	}
@@ -274,9 +271,9 @@ func TestFGDByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := &State{Nodes: []Node{{CPU: Amount{8000, 8000}, Pods: Amount{9, 9}, GPUFree: []int64{700, Whole}}}}
+	state := &State{Nodes: []Node{{CPU: Amount{8000, 8000}, Pods: Amount{9, 9}, GPU: GPUs{Free: []int64{700, Whole}}}}}
 	out := []float64{0}
-	if err := policy.Scores(t.Context(), state, &Pod{GPUCount: 1, GPUMilli: 300}, []int{0}, out); err != nil {
+	if err := policy.Scores(t.Context(), state, &Pod{GPU: GPURequest{Count: 1, Milli: 300}}, []int{0}, out); err != nil {
 		t.Fatal(err)
 	}
 	// Before, only the pod without GPU cannot use the 1,700 milli. With the pod on the first device, 400 are left there,
@@ -286,7 +283,7 @@ func TestFGDByHand(t *testing.T) {
 	if out[0] != sigmoid(second) || sigmoid(second) <= sigmoid(first) {
 		t.Errorf("%v, not %v (or %v)", out[0], sigmoid(second), sigmoid(first))
 	}
-	if devices, err := policy.Devices(state, &Pod{GPUCount: 1, GPUMilli: 300}, 0); err != nil || devices != 0b10 {
+	if devices, err := policy.Devices(&state.Nodes[0], &Pod{GPU: GPURequest{Count: 1, Milli: 300}}); err != nil || devices != 0b10 {
 		t.Errorf("devices %b, %v", devices, err)
 	}
 }

@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 const (
 	profileVersion = 3
@@ -13,7 +10,6 @@ const (
 	maxTypes       = 8192    // GPU types, likewise
 )
 
-// typicalPod is a kind of pod in the profile.
 type typicalPod struct {
 	cpu   int64   // milli-CPU
 	count int64   // GPU devices
@@ -23,11 +19,12 @@ type typicalPod struct {
 	resource int // which of Profile.resources it requests; -1: any
 }
 
-// gpuType is the number of a type of devices: that of their model, and which of Profile.resources pods may request, a bit
-// each. Where no typical pod requests a name, it is the number of the model.
+// gpuType is the number of a type of devices: that of their model, and which of Profile.resources pods may request, a
+// bit each. Where no typical pod requests a name, it is the number of the model.
 type gpuType = int
 
-// Profile says which pods are typical of a workload, and how often they come: all that a policy knows of what is to come.
+// Profile says which pods are typical of a workload, and how often they come: all that a policy knows of what is to
+// come.
 type Profile struct {
 	pods    []typicalPod
 	milli   []int64        // the distinct milli of each device that typical pods request, ascending
@@ -38,65 +35,55 @@ type Profile struct {
 	resources []string // names of GPUs that typical pods request
 }
 
-// gpuType returns the type of a node's devices.
+// gpuType returns the type of a node's devices; a model that the profile does not know is as none.
 func (p *Profile) gpuType(node *Node) gpuType {
-	result := gpuType(p.model(node)) << len(p.resources)
+	model, ok := p.models[node.GPU.Model]
+	if !ok {
+		model = len(p.names)
+	}
+	result := gpuType(model) << len(p.resources)
 	for i, name := range p.resources {
-		if node.offers(name) {
+		if node.GPU.Offers(name) {
 			result |= 1 << i
 		}
 	}
 	return result
 }
 
-// model returns the number of a node's GPU model; one that the profile does not know is as none.
-func (p *Profile) model(node *Node) int {
-	if model, ok := p.models[node.GPUModel]; ok {
-		return model
-	}
-	return len(p.names)
-}
-
-// readProfile reads the profile of a card from the tensors of its file.
-func readProfile(reader *profileReader, card *ProfileCard) (*Profile, error) {
-	if card.Version != profileVersion {
-		problem := fmt.Sprintf("is %d, but this version of steersman reads %d: prepare the policy again", card.Version, profileVersion)
-		return nil, &FileError{reader.file, "card", "mix.version", problem}
-	}
-	if card.TypicalPods < 0 {
-		problem := fmt.Sprintf("is %d; expected 0 or more", card.TypicalPods)
-		return nil, &FileError{reader.file, "card", "mix.typical_pods", problem}
-	}
-	if len(card.Models) > maxModels {
-		problem := fmt.Sprintf("has %d GPU models; expected at most %d", len(card.Models), maxModels)
-		return nil, &FileError{reader.file, "card", "mix.models", problem}
-	}
+func readProfile(r *reader, card *ProfileCard) *Profile {
 	pods, models := card.TypicalPods, len(card.Models)
-	milli := reader.ints("mix.milli", 1, Whole, anyLength)
+	switch {
+	case card.Version != profileVersion:
+		r.refuseCard("mix.version", "is %d, but this version of steersman reads %d: prepare the policy again",
+			card.Version, profileVersion)
+	case pods < 0:
+		r.refuseCard("mix.typical_pods", "is %d; expected 0 or more", pods)
+	case models > maxModels:
+		r.refuseCard("mix.models", "has %d GPU models; expected at most %d", models, maxModels)
+	}
+	milli := r.ints("mix.milli", 1, Whole, anyLength)
 	for i := 1; i < len(milli); i++ {
 		if milli[i] <= milli[i-1] {
-			return nil, reader.wrong("mix.milli", "is not in increasing order")
+			r.refuseTensor("mix.milli", "is not in increasing order")
 		}
 	}
-	accepts := reader.ints("mix.accepts", 0, 1, pods, models+1)
-	count := reader.ints("mix.gpu_count", 0, maxCount, pods)
-	for _, each := range count {
-		if each > 0 && len(milli) == 0 {
-			return nil, reader.wrong("mix.milli", "is empty, but typical pods ask for GPUs")
-		}
+	accepts := r.ints("mix.accepts", 0, 1, pods, models+1)
+	count := r.ints("mix.gpu_count", 0, maxCount, pods)
+	if len(milli) == 0 && slices.ContainsFunc(count, func(each int64) bool { return each > 0 }) {
+		r.refuseTensor("mix.milli", "is empty, but typical pods ask for GPUs")
 	}
-	cpu := reader.ints("mix.cpu", 0, maxCPU, pods)
-	value := reader.ints("mix.value", 0, int64(max(0, len(milli)-1)), pods)
-	share := reader.floats("mix.share", pods)
-	if reader.err != nil {
-		return nil, reader.err
+	cpu := r.ints("mix.cpu", 0, maxCPU, pods)
+	value := r.ints("mix.value", 0, int64(max(0, len(milli)-1)), pods)
+	share := r.floats("mix.share", pods)
+	if r.err != nil {
+		return nil
 	}
 	profile := &Profile{pods: make([]typicalPod, pods), milli: milli, models: map[string]int{}, names: card.Models}
 	for i := range profile.pods {
 		profile.pods[i] = typicalPod{cpu[i], count[i], int(value[i]), share[i], -1}
 	}
-	if err := profile.readResources(reader, card); err != nil {
-		return nil, err
+	if profile.readResources(r, card); r.err != nil {
+		return nil
 	}
 	for i, name := range card.Models {
 		profile.models[name] = i
@@ -111,17 +98,14 @@ func readProfile(reader *profileReader, card *ProfileCard) (*Profile, error) {
 		}
 		profile.accepts[each] = row
 	}
-	return profile, nil
+	return profile
 }
 
-// readResources takes in the names of GPUs that typical pods request.
-func (p *Profile) readResources(reader *profileReader, card *ProfileCard) error {
-	if len(card.Resources) == 0 {
-		return nil
-	}
-	if len(card.Resources) != len(p.pods) {
-		problem := fmt.Sprintf("has %d names for %d typical pods; expected one each, or none", len(card.Resources), len(p.pods))
-		return &FileError{reader.file, "card", "mix.resources", problem}
+func (p *Profile) readResources(r *reader, card *ProfileCard) {
+	if len(card.Resources) > 0 && len(card.Resources) != len(p.pods) {
+		r.refuseCard("mix.resources", "has %d names for %d typical pods; expected one each, or none",
+			len(card.Resources), len(p.pods))
+		return
 	}
 	for i, name := range card.Resources {
 		if name == "" {
@@ -133,12 +117,12 @@ func (p *Profile) readResources(reader *profileReader, card *ProfileCard) error 
 			p.resources = append(p.resources, name)
 		}
 		if (len(p.names)+1)<<min(len(p.resources), 30) > maxTypes {
-			problem := fmt.Sprintf("names too many GPU types in addition to %d models; expected at most %d in all", len(p.names), maxTypes)
-			return &FileError{reader.file, "card", "mix.resources", problem}
+			r.refuseCard("mix.resources", "names too many GPU types in addition to %d models; expected at most %d in all",
+				len(p.names), maxTypes)
+			return
 		}
 		p.pods[i].resource = place
 	}
-	return nil
 }
 
 const (
@@ -163,7 +147,8 @@ type deviceLeftover struct {
 	square     float64 // of the GPUs left
 }
 
-// leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source: policies/gpu_state/leftover_tables.py.
+// leftovers is what the profile says about leftovers of GPUs, laid out for looking it up. Source:
+// policies/gpu_state/leftover_tables.py.
 type leftovers struct {
 	byDeviceLeft []deviceLeftover // [Whole + 1] by what is left of a device
 	sequences    [][][]step       // by GPU type, the sequences; the second half of them is GPU pods
@@ -174,21 +159,20 @@ type leftovers struct {
 	leastCPU     int64            // the least milli-CPU
 }
 
-// readLeftovers reads the leftovers of a profile.
-func readLeftovers(reader *profileReader, profile *Profile) (*leftovers, error) {
+func readLeftovers(r *reader, profile *Profile) *leftovers {
 	pods := len(profile.pods)
-	planned := reader.floats("outlook.planned", amounts)
-	order := reader.ints("outlook.sequences", 0, int64(max(0, pods-1)), sequences, anyLength)
-	ratios := reader.floats("outlook.ratios", 2)
-	smallest := reader.ints("outlook.smallest", 0, Whole, 1)
-	if reader.err != nil {
-		return nil, reader.err
-	}
+	planned := r.floats("outlook.planned", amounts)
+	order := r.ints("outlook.sequences", 0, int64(max(0, pods-1)), sequences, anyLength)
+	ratios := r.floats("outlook.ratios", 2)
+	smallest := r.ints("outlook.smallest", 0, Whole, 1)
 	if len(order)/sequences > maxSequence {
-		return nil, reader.wrong("outlook.sequences", "has sequences of more than %d pods", maxSequence)
+		r.refuseTensor("outlook.sequences", "has sequences of more than %d pods", maxSequence)
 	}
 	if pods == 0 && len(order) > 0 {
-		return nil, reader.wrong("outlook.sequences", "is not empty, but there are no typical pods")
+		r.refuseTensor("outlook.sequences", "is not empty, but there are no typical pods")
+	}
+	if r.err != nil {
+		return nil
 	}
 	result := &leftovers{cpuPerGPU: ratios[0], perByte: ratios[1], smallest: smallest[0], leastCPU: infinite}
 	if result.cpuUnit = Whole * result.cpuPerGPU; result.cpuUnit == 0 {
@@ -201,7 +185,7 @@ func readLeftovers(reader *profileReader, profile *Profile) (*leftovers, error) 
 	for kind := range profile.accepts {
 		result.sequences = append(result.sequences, steps(profile, order, kind))
 	}
-	return result, nil
+	return result
 }
 
 // usableCPU returns the milli-CPU that pods can still use: less than is free where memory runs out first, at the ratio
@@ -290,7 +274,8 @@ func (f *featureEncoder) placeSequence(steps []step, live int, idle, cpu int64, 
 	return idle
 }
 
-// take takes milli of the fullest device that suffices, as often as wanted; there are enough. What is left stays sorted.
+// take takes milli of the fullest device that suffices, as often as wanted; there are enough. What is left stays
+// sorted.
 func take(rest []int64, wanted, milli int64) {
 	for range wanted {
 		i := len(rest) - 1

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 const (
@@ -26,43 +27,58 @@ type Node struct {
 	// without a request counts as 100 milli-CPU and 200 MiB. least-allocated and most-allocated look at them.
 	CPUScored, MemoryScored int64
 
-	GPUModel string  // "" if none is known
-	GPUFree  []int64 // milli left of each device, 0 to Whole
+	GPU  GPUs
+	Rack string // "" if it is unknown
+}
 
-	GPUResources []string  // the names under which the devices are offered; none: any
-	Counted      []Counted // further GPUs, which are not looked at one by one
-
-	// GPUPods counts the pods with GPUs on the node: first those with less than a whole device (or several parts),
-	// then those with one device, two devices, and so on. gpu-clustering looks at it.
-	GPUPods []int64
-
-	Rack string // "" if none is known
+// GPUs are a node's GPUs as its pods leave them.
+type GPUs struct {
+	Model     string    // "" if it is unknown
+	Resources []string  // the names under which the devices are offered; empty: any
+	Free      []int64   // milli left of each device; below 0 where pods were bound to more than there is
+	Counted   []Counted // further GPUs, which are not looked at one by one
+	Pods      []int64   // pods with devices: first those with parts, then those with one whole device, with two, ...
 }
 
 // Counted is GPUs that a node counts like an extended resource; none of its devices are among them.
 type Counted struct {
 	Resource string // the name under which they are offered
-	Model    string // "" if none is known
+	Model    string // "" if it is unknown
 	Free     int64
 }
 
-// State is a cluster at the moment of a decision.
+// State is a cluster at the moment of a decision about a pod.
 type State struct {
 	Nodes   []Node
-	Waiting int // pods that wait since they fit nowhere
+	Waiting int         // pods that wait since they fit nowhere
+	Peers   map[int]int // running pods of the pod's owner by the index of their node; for networks of the view cluster
 }
 
-// Pod is what a pod requests.
+// Pod is what a pod requests. Equal ones have equal scores in the same state.
 type Pod struct {
-	CPU, Memory             int64    // milli-CPU and bytes
-	CPUScored, MemoryScored int64    // in kube-scheduler's scoring view, see Node
-	GPUCount, GPUMilli      int64    // so many devices, and so many milli of each, 1 to Whole
-	GPUModels               []string // that it may run on; none: on all
-	GPUResource             string   // the name under which a node must offer the GPUs; "": any
+	CPU, Memory             int64 // milli-CPU and bytes
+	CPUScored, MemoryScored int64 // in kube-scheduler's scoring view, see Node
+	GPU                     GPURequest
+}
 
-	// Peers counts the running pods of the pod's owner by the index of their node. Networks of the view cluster look
-	// at it.
-	Peers map[int]int
+// GPURequest is so many devices, with so many milli of each, 1 to Whole. Without GPUs it is empty.
+type GPURequest struct {
+	Count, Milli int64
+	Models       string // A|B: those that will do; "": all
+	Resource     string // the name under which a node must offer them; "": any
+}
+
+// Accepts reports whether devices of the model will do; "" is an unknown model.
+func (r *GPURequest) Accepts(model string) bool {
+	if r.Models == "" {
+		return true
+	}
+	for each := range strings.SplitSeq(r.Models, "|") {
+		if each == model && model != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Kinds of pods.
@@ -74,48 +90,37 @@ const (
 	kinds
 )
 
-// kind returns what the pod requests: no GPU, a share of one, a whole one, several.
 func (p *Pod) kind() int {
 	switch {
-	case p.GPUCount == 0:
+	case p.GPU.Count == 0:
 		return noGPU
-	case p.GPUCount > 1:
+	case p.GPU.Count > 1:
 		return severalGPUs
-	case p.GPUMilli == Whole:
+	case p.GPU.Milli == Whole:
 		return oneGPU
 	default:
 		return gpuShare
 	}
 }
 
-// check checks that the request is one.
 func (p *Pod) check() error {
-	if p.GPUCount < 0 || p.GPUCount > 0 && (p.GPUMilli < 1 || p.GPUMilli > Whole) {
-		return fmt.Errorf("a pod asks for %d GPUs and %d milli of each; expected 1 to %d milli", p.GPUCount, p.GPUMilli, Whole)
+	if count, milli := p.GPU.Count, p.GPU.Milli; count < 0 || count > 0 && (milli < 1 || milli > Whole) {
+		return fmt.Errorf("a pod asks for %d GPUs and %d milli of each; expected 1 to %d milli", count, milli, Whole)
 	}
 	return nil
 }
 
 // check checks that devices can be looked up by what is left of them.
 func (n *Node) check() error {
-	if len(n.GPUFree) > MaxDevices {
-		return fmt.Errorf("node %q has %d GPUs; at most %d are supported", n.Name, len(n.GPUFree), MaxDevices)
+	if len(n.GPU.Free) > MaxDevices {
+		return fmt.Errorf("node %q has %d GPUs; at most %d are supported", n.Name, len(n.GPU.Free), MaxDevices)
 	}
-	for _, left := range n.GPUFree {
+	for _, left := range n.GPU.Free {
 		if left > Whole {
 			return fmt.Errorf("node %q has a GPU with %d milli left; a whole one has %d", n.Name, left, Whole)
 		}
 	}
 	return nil
-}
-
-// idle returns the GPU milli left on all devices; a device of which too much is in use has none.
-func (n *Node) idle() int64 {
-	var idle int64
-	for _, left := range n.GPUFree {
-		idle += max(left, 0)
-	}
-	return idle
 }
 
 // Fits reports whether the pod fits on the node: CPU, memory, a place, and enough devices of a model that it accepts.
@@ -125,72 +130,79 @@ func (n *Node) Fits(pod *Pod) bool {
 	if pod.CPU > 0 && pod.CPU > n.CPU.Free || pod.Memory > 0 && pod.Memory > n.Memory.Free || n.Pods.Free < 1 {
 		return false
 	}
-	if counted := n.counted(pod); counted != nil {
-		return pod.accepts(counted.Model) && pod.GPUMilli == Whole && pod.GPUCount <= counted.Free
-	}
-	if !pod.accepts(n.GPUModel) || pod.GPUCount > 0 && !n.offers(pod.GPUResource) {
-		return false
-	}
-	var result int64
-	for _, left := range n.GPUFree {
-		if left >= pod.GPUMilli {
-			result++
-		}
-	}
-	return pod.GPUCount == 0 || result >= pod.GPUCount
+	return n.GPU.Accepts(&pod.GPU) && (pod.GPU.Count == 0 || n.GPU.Fits(&pod.GPU))
 }
 
-// counted returns where the node counts the GPUs that the pod requests, so that it gets none of the devices; nil:
-// nowhere.
-func (n *Node) counted(pod *Pod) *Counted {
-	if pod.GPUCount > 0 {
-		for i := range n.Counted {
-			if n.Counted[i].Resource == pod.GPUResource {
-				return &n.Counted[i]
-			}
+// idle returns the GPU milli left on all devices; a device of which too much is in use has none.
+func (g *GPUs) idle() int64 {
+	var idle int64
+	for _, left := range g.Free {
+		idle += max(left, 0)
+	}
+	return idle
+}
+
+// idleFor returns the GPU milli left of what is requested: those that are counted, or all devices.
+func (g *GPUs) idleFor(request *GPURequest) int64 {
+	if counted := g.CountedAs(request.Resource); counted != nil {
+		return Whole * counted.Free
+	}
+	return g.idle()
+}
+
+// CountedAs returns the GPUs of a name that are counted, so that pods get none of the devices; nil if there are none.
+func (g *GPUs) CountedAs(resource string) *Counted {
+	for i := range g.Counted {
+		if g.Counted[i].Resource == resource {
+			return &g.Counted[i]
 		}
 	}
 	return nil
 }
 
-// offers reports whether pods that request GPUs of a name, "" for any, may have the devices.
-func (n *Node) offers(resource string) bool {
-	return resource == "" || len(n.GPUResources) == 0 || slices.Contains(n.GPUResources, resource)
+// Offers reports whether pods that request GPUs of a name, "" for any, may have the devices.
+func (g *GPUs) Offers(resource string) bool {
+	return resource == "" || len(g.Resources) == 0 || slices.Contains(g.Resources, resource)
 }
 
-// taken returns how many devices the pod takes: none where its GPUs are counted.
-func (n *Node) taken(pod *Pod) int64 {
-	if n.counted(pod) != nil {
-		return 0
+// Accepts reports whether the GPUs for a request are of a model that it accepts.
+func (g *GPUs) Accepts(request *GPURequest) bool {
+	if counted := g.CountedAs(request.Resource); counted != nil {
+		return request.Accepts(counted.Model)
 	}
-	return pod.GPUCount
+	return request.Accepts(g.Model)
 }
 
-// idleFor returns the GPU milli left of what the pod requests: those that are counted, or all devices.
-func (n *Node) idleFor(pod *Pod) int64 {
-	if counted := n.counted(pod); counted != nil {
-		return Whole * counted.Free
+// Fits reports whether enough GPUs of the name that is requested are left, of whatever model.
+func (g *GPUs) Fits(request *GPURequest) bool {
+	if counted := g.CountedAs(request.Resource); counted != nil {
+		return request.Milli == Whole && request.Count <= counted.Free
 	}
-	return n.idle()
-}
-
-func (p *Pod) accepts(model string) bool {
-	for _, each := range p.GPUModels {
-		if each == model && model != "" {
-			return true
+	var fitting int64
+	for _, left := range g.Free {
+		if left >= request.Milli {
+			fitting++
 		}
 	}
-	return len(p.GPUModels) == 0
+	return fitting >= request.Count && g.Offers(request.Resource)
 }
 
-// bestDevices returns the devices that the pod, which must fit, takes by default, as a bit mask: the fullest that
-// suffice, the lowest index on ties; none where its GPUs are counted.
-func (n *Node) bestDevices(pod *Pod) uint64 {
+// taken returns how many devices a request takes: none where its GPUs are counted.
+func (g *GPUs) taken(request *GPURequest) int64 {
+	if g.CountedAs(request.Resource) != nil {
+		return 0
+	}
+	return request.Count
+}
+
+// BestFit returns the devices that a pod, which must fit, takes by default, as a bit mask: the fullest that suffice,
+// the lowest index on ties; none where its GPUs are counted.
+func (g *GPUs) BestFit(request *GPURequest) uint64 {
 	var chosen uint64
-	for range n.taken(pod) {
+	for range g.taken(request) {
 		best, least := -1, int64(Whole+1)
-		for d, left := range n.GPUFree {
-			if pod.GPUMilli <= left && left < least && chosen>>d&1 == 0 {
+		for d, left := range g.Free {
+			if request.Milli <= left && left < least && chosen>>d&1 == 0 {
 				best, least = d, left
 			}
 		}
@@ -202,12 +214,5 @@ func (n *Node) bestDevices(pod *Pod) uint64 {
 	return chosen
 }
 
-// hasEqualBefore reports whether an earlier device has as much left as device d, so that d is as good as looked at.
-func (n *Node) hasEqualBefore(d int) bool {
-	for _, left := range n.GPUFree[:d] {
-		if left == n.GPUFree[d] {
-			return true
-		}
-	}
-	return false
-}
+// hasEqualBefore reports whether an earlier device has as much left as device d, so that d need not be looked at.
+func (g *GPUs) hasEqualBefore(d int) bool { return slices.Contains(g.Free[:d], g.Free[d]) }

@@ -2,155 +2,129 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 
 	"steersman.dev/plugin/internal/safetensors"
 )
 
-// maxWeight is the largest weight that is of use: beyond it scores leave the range of numbers, and none is the best.
-const maxWeight = 1e12
+const (
+	// maxWeight is the largest weight that is of use: beyond it scores leave the range of numbers, and none is the best.
+	maxWeight = 1e12
 
-// tensors are the arrays of a file, and which of them were requested.
-type tensors struct {
-	file   string
-	byName map[string]safetensors.Tensor
-	read   map[string]bool
+	anyLength = -1 // of an axis
+)
+
+// reader reads the tensors of a file, and notes which were read. The first error stays in err, and nothing is read
+// after it.
+type reader struct {
+	file    string
+	tensors map[string]safetensors.Tensor
+	names   []string // sorted
+	read    map[string]bool
+	err     error
 }
 
-func (t *tensors) wrong(name, format string, args ...any) error {
-	return &FileError{t.file, "tensor", name, fmt.Sprintf(format, args...)}
+func newReader(file string, tensors map[string]safetensors.Tensor) *reader {
+	return &reader{file, tensors, slices.Sorted(maps.Keys(tensors)), map[string]bool{}, nil}
 }
 
-// names returns the names of all tensors in order.
-func (t *tensors) names() []string {
-	names := make([]string, 0, len(t.byName))
-	for name := range t.byName {
-		names = append(names, name)
+// refuse sets the error, unless there is one.
+func (r *reader) refuse(where, field, format string, args ...any) {
+	if r.err == nil {
+		r.err = &FileError{r.file, where, field, fmt.Sprintf(format, args...)}
 	}
-	sort.Strings(names)
-	return names
+}
+
+func (r *reader) refuseCard(field, format string, args ...any) {
+	r.refuse("card", field, format, args...)
+}
+
+func (r *reader) refuseTensor(name, format string, args ...any) {
+	r.refuse("tensor", name, format, args...)
 }
 
 // checkNumbers checks that all weights are floating-point numbers, that all of these are finite, and that no weight
 // is absurd. It allocates nothing for numbers.
-func (t *tensors) checkNumbers() error {
-	names := t.names()
-	for _, name := range names {
-		if each := t.byName[name]; !isEmbedded(name) && !each.IsFloat() {
-			return t.wrong(name, "is %s; expected F32 or F64 for weights", each.Kind)
+func (r *reader) checkNumbers() {
+	for _, name := range r.names {
+		each, embedded := r.tensors[name], isEmbedded(name)
+		if !each.IsFloat() {
+			if !embedded {
+				r.refuseTensor(name, "is %s; expected F32 or F64 for weights", each.Kind)
+			}
+			continue
 		}
-	}
-	for _, name := range names {
-		each := t.byName[name]
 		for i := range each.Size() {
-			if each.IsFloat() && (math.IsNaN(each.Float(i)) || math.IsInf(each.Float(i), 0)) {
-				return t.wrong(name, "holds a weight that is not a finite number")
+			switch number := each.Float(i); {
+			case math.IsNaN(number) || math.IsInf(number, 0):
+				r.refuseTensor(name, "holds a weight that is not a finite number")
+			case !embedded && math.Abs(number) > maxWeight:
+				r.refuseTensor(name, "holds a weight beyond %g, which is of no use", float64(maxWeight))
 			}
 		}
 	}
-	for _, name := range names {
-		each := t.byName[name]
-		for i := range each.Size() {
-			if !isEmbedded(name) && math.Abs(each.Float(i)) > maxWeight {
-				return t.wrong(name, "holds a weight beyond %g, which is of no use", float64(maxWeight))
-			}
-		}
-	}
-	return nil
 }
 
 // checkAllRead checks that no tensor is left over of those that belong to the weights, or of the others.
-func (t *tensors) checkAllRead(weights bool, problem string) error {
-	for _, name := range t.names() {
-		if isEmbedded(name) != weights && !t.read[name] {
-			return t.wrong(name, "%s", problem)
+func (r *reader) checkAllRead(weights bool, problem string) {
+	for _, name := range r.names {
+		if isEmbedded(name) != weights && !r.read[name] {
+			r.refuseTensor(name, "%s", problem)
 		}
 	}
-	return nil
 }
 
-// weights returns the numbers of a tensor of exactly that shape.
-func (t *tensors) weights(name string, shape ...int) ([]float64, error) {
-	each, ok := t.byName[name]
-	if !ok {
-		return nil, t.wrong(name, "is missing; expected %v", shape)
-	}
-	if !sameShape(each.Shape, shape) {
-		return nil, t.wrong(name, "is of shape %v; expected %v", each.Shape, shape)
-	}
-	t.read[name] = true
-	return each.Floats(), nil
-}
-
-// isEmbedded reports whether a tensor belongs to the profile and what follows from it.
+// isEmbedded reports whether a tensor belongs to what "steersman policy prepare" put into a file: the profile and what
+// follows from it.
 func isEmbedded(name string) bool {
 	return strings.HasPrefix(name, "mix.") || strings.HasPrefix(name, "outlook.")
 }
 
-// sameShape compares a shape with the right one, in which anyLength stands for any.
-func sameShape(shape, right []int) bool {
-	if len(shape) != len(right) {
-		return false
-	}
-	for i, length := range right {
-		if length != anyLength && length != shape[i] {
-			return false
-		}
-	}
-	return true
+func (r *reader) has(name string) bool {
+	_, ok := r.tensors[name]
+	return ok
 }
 
-const anyLength = -1
-
-// profileReader reads what "steersman policy prepare" put into a file, and validates it.
-// The first thing that is wrong stays in err, and nothing after it is read.
-type profileReader struct {
-	*tensors
-	err error
-}
-
-// ints returns integers of that shape from low to high.
-func (r *profileReader) ints(name string, low, high int64, shape ...int) []int64 {
-	each, ok := r.tensor(name, false, shape)
+// ints returns integers of that shape from low to high; nil after an error.
+func (r *reader) ints(name string, low, high int64, shape ...int) []int64 {
+	tensor, ok := r.tensor(name, false, shape)
 	if !ok {
 		return nil
 	}
-	numbers := each.Ints()
-	for _, number := range numbers {
-		if number < low || number > high {
-			r.err = r.wrong(name, "has a value outside %d to %d", low, high)
-			return nil
-		}
+	numbers := tensor.Ints()
+	if slices.ContainsFunc(numbers, func(number int64) bool { return number < low || number > high }) {
+		r.refuseTensor(name, "has a value outside %d to %d", low, high)
+		return nil
 	}
 	return numbers
 }
 
-// floats returns floating-point numbers of that shape.
-func (r *profileReader) floats(name string, shape ...int) []float64 {
-	each, ok := r.tensor(name, true, shape)
+// floats returns floating-point numbers of that shape; nil after an error.
+func (r *reader) floats(name string, shape ...int) []float64 {
+	tensor, ok := r.tensor(name, true, shape)
 	if !ok {
 		return nil
 	}
-	return each.Floats()
+	return tensor.Floats()
 }
 
-func (r *profileReader) tensor(name string, float bool, shape []int) (safetensors.Tensor, bool) {
-	if r.err != nil {
-		return safetensors.Tensor{}, false
-	}
-	each, ok := r.byName[name]
-	if !ok {
-		r.err = r.wrong(name, "is missing; prepare the policy again")
-		return safetensors.Tensor{}, false
-	}
-	if !sameShape(each.Shape, shape) || each.IsFloat() != float {
-		words := map[bool]string{true: "real", false: "whole"}
-		right := fmt.Sprintf("%s numbers of shape %v (%d: any length)", words[float], shape, anyLength)
-		r.err = r.wrong(name, "is %s of shape %v; expected %s", each.Kind, each.Shape, right)
-		return safetensors.Tensor{}, false
+// tensor returns a tensor of that shape, in which anyLength stands for any.
+func (r *reader) tensor(name string, float bool, shape []int) (safetensors.Tensor, bool) {
+	each, ok := r.tensors[name]
+	switch {
+	case !ok && isEmbedded(name):
+		r.refuseTensor(name, "is missing; prepare the policy again")
+	case !ok:
+		r.refuseTensor(name, "is missing; expected %v", shape)
+	case each.IsFloat() != float ||
+		!slices.EqualFunc(each.Shape, shape, func(length, right int) bool { return right == anyLength || length == right }):
+		numbers := map[bool]string{true: "real", false: "whole"}[float]
+		right := strings.ReplaceAll(fmt.Sprint(shape), fmt.Sprint(anyLength), "any")
+		r.refuseTensor(name, "is %s of shape %v; expected %s numbers of shape %s", each.Kind, each.Shape, numbers, right)
 	}
 	r.read[name] = true
-	return each, true
+	return each, r.err == nil
 }

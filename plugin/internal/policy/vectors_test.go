@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -86,9 +87,7 @@ func (c *vectorCluster) state() *State {
 			Pods:         Amount{node.Pods[0], node.Pods[1]},
 			CPUScored:    node.Scored[0],
 			MemoryScored: node.Scored[1],
-			GPUModel:     node.Model,
-			GPUFree:      node.GPUFree,
-			GPUPods:      node.GPUPods,
+			GPU:          GPUs{Model: node.Model, Free: node.GPUFree, Pods: node.GPUPods},
 			Rack:         node.Rack,
 		})
 	}
@@ -96,14 +95,18 @@ func (c *vectorCluster) state() *State {
 }
 
 func (p *vectorPod) pod() *Pod {
-	pod := &Pod{
+	return &Pod{
 		CPU: p.CPU, Memory: p.Memory, CPUScored: p.Scored[0], MemoryScored: p.Scored[1],
-		GPUCount: p.GPUCount, GPUMilli: p.GPUMilli, GPUModels: p.Models, Peers: map[int]int{},
+		GPU: GPURequest{Count: p.GPUCount, Milli: p.GPUMilli, Models: strings.Join(p.Models, "|")},
 	}
+}
+
+func (p *vectorPod) peers() map[int]int {
+	peers := map[int]int{}
 	for _, each := range p.Peers {
-		pod.Peers[each[0]] = each[1]
+		peers[each[0]] = each[1]
 	}
-	return pod
+	return peers
 }
 
 // readOnce reads the vectors, which many tests look at and none changes.
@@ -163,7 +166,7 @@ func (p *vectorPolicy) open(t testing.TB) *Policy {
 	if p.Builtin == "" {
 		return policy
 	}
-	local, err := Builtin(p.Builtin, policy.Profile())
+	local, err := Builtin(p.Builtin, policy.Profile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +200,7 @@ func TestVectors(t *testing.T) {
 
 // seesCluster reports whether scores of a node depend on the others.
 func seesCluster(policy *Policy) bool {
-	return !policy.Traits().Pointwise
+	return !policy.Pointwise
 }
 
 // compare returns the largest difference of a score, relative to the score and at least to 1.
@@ -210,6 +213,7 @@ func compare(t *testing.T, policy *Policy, cluster *vectorCluster, name string) 
 	}
 	for i := range cluster.Pods {
 		pod := cluster.Pods[i].pod()
+		state.Peers = cluster.Pods[i].peers()
 		if err := policy.Scores(t.Context(), state, pod, candidates, out); err != nil {
 			t.Fatal(err)
 		}
@@ -227,7 +231,7 @@ func compare(t *testing.T, policy *Policy, cluster *vectorCluster, name string) 
 			t.Errorf("pod %d goes to %d, not %d", i, best, wanted.Best[i])
 		}
 		if best >= 0 {
-			devices, err := policy.Devices(state, pod, best)
+			devices, err := policy.Devices(&state.Nodes[best], pod)
 			if err != nil || devices != wanted.Devices[i] {
 				t.Errorf("pod %d gets the devices %b (%v), not %b", i, devices, err, wanted.Devices[i])
 			}

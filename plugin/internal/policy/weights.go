@@ -5,190 +5,154 @@ import (
 	"slices"
 )
 
-var (
-	networks       = []string{"linear", "mlp", "deepsets"}
-	normalisations = []string{"none", "layer", "batch"} // of which the last is folded into the weights
-)
-
-// readNetwork reads the weights of a file. It returns a constructor of scorers, and whether these read one node at a time.
-func readNetwork(all *tensors, card *Card, profile *Profile, seen *leftovers) (create func() scorer, pointwise bool, err error) {
-	if card.Network == rule {
-		create, err := readRule(all, card, profile)
-		return create, true, err
-	}
-	if err := checkNetwork(all.file, card); err != nil {
-		return nil, false, err
-	}
-	gpu := card.View == "gpu"
-	switch {
-	case gpu && card.Network == "linear" && !all.has("head.weight"):
-		linear, err := readLinear(all)
-		return func() scorer { return linear.scorer(profile, seen) }, true, err
-	case gpu && card.Network == "mlp" && all.inputs() == nodeFeatures+podFeatures:
-		linear, err := readMLP(all, card)
-		return func() scorer { return linear.scorer(profile, seen) }, true, err
-	default:
-		linear, err := readContextNetwork(all, card)
-		return func() scorer { return linear.scorer(profile, seen) }, false, err
-	}
-}
-
 // rule is the network of a file without weights: a heuristic that was the best for the profile of the file.
 const rule = "rule"
 
-// readRule returns a constructor of scorers for the heuristic that a file names.
-func readRule(all *tensors, card *Card, profile *Profile) (func() scorer, error) {
-	if len(card.Members) == 1 {
-		if card.Members[0] == FGD {
-			return newFGD(profile), nil
-		}
-		if score, ok := heuristics[card.Members[0]]; ok {
-			return func() scorer { return heuristic(score) }, nil
-		}
+// readNetwork reads the weights of a file. It returns a constructor of scorers, and whether these read one node at a
+// time.
+func readNetwork(r *reader, card *Card, profile *Profile, seen *leftovers) (create func() scorer, pointwise bool) {
+	if card.Network == rule {
+		return readRule(r, card, profile), true
 	}
-	return nil, &FileError{all.file, "card", "members", fmt.Sprintf("is %v; expected one heuristic", card.Members)}
+	checkNetwork(r, card)
+	gpu := card.View == "gpu"
+	switch {
+	case gpu && card.Network == "linear" && !r.has("head.weight"):
+		linear := readLinear(r)
+		return func() scorer { return linear.scorer(profile, seen) }, true
+	case gpu && card.Network == "mlp" && readsOneNode(r):
+		linear := readMLP(r, card)
+		return func() scorer { return linear.scorer(profile, seen) }, true
+	default:
+		network := readContextNetwork(r, card)
+		return func() scorer { return network.scorer(profile, seen) }, false
+	}
 }
 
-// checkNetwork checks that there is such a network.
-func checkNetwork(file string, card *Card) error {
-	if card.Network == "portfolio" {
-		problem := "is \"portfolio\", of which one member must be chosen for a cluster: " + prepareCommand
-		return &FileError{file, "card", "network", problem}
+func readRule(r *reader, card *Card, profile *Profile) func() scorer {
+	if len(card.Members) == 1 {
+		if card.Members[0] == FGD {
+			return newFGD(profile)
+		}
+		for _, each := range heuristics {
+			if each.name == card.Members[0] {
+				return each.scorer
+			}
+		}
 	}
-	if !slices.Contains(networks, card.Network) {
-		return &FileError{file, "card", "network", fmt.Sprintf("is %q; expected linear, mlp or deepsets here", card.Network)}
-	}
-	if !slices.Contains(normalisations, card.Normalisation) {
-		problem := fmt.Sprintf("is %q; expected none, layer or batch", card.Normalisation)
-		return &FileError{file, "card", "normalisation", problem}
-	}
-	if card.Network != "linear" && (len(card.Hidden) == 0 || slices.Min(card.Hidden) < 1) {
-		problem := fmt.Sprintf("is %v; the network %q has one layer or more", card.Hidden, card.Network)
-		return &FileError{file, "card", "hidden", problem}
-	}
+	r.refuseCard("members", "is %v; expected one heuristic", card.Members)
 	return nil
 }
 
-// readLinear reads the linear part of a linear policy, by kind of pod.
-func readLinear(all *tensors) (*linearPolicy, error) {
-	weights, err := all.weights("weights", kinds, nodeFeatures)
-	if err != nil {
-		return nil, err
+func checkNetwork(r *reader, card *Card) {
+	switch {
+	case card.Network == "portfolio":
+		r.refuseCard("network", "is \"portfolio\", of which one member must be chosen for a cluster: %s", prepareCommand)
+	case !slices.Contains([]string{"linear", "mlp", "deepsets"}, card.Network):
+		r.refuseCard("network", "is %q; expected linear, mlp or deepsets here", card.Network)
+	case !slices.Contains([]string{"none", "layer", "batch"}, card.Normalisation): // batch is folded into the weights
+		r.refuseCard("normalisation", "is %q; expected none, layer or batch", card.Normalisation)
+	case card.Network != "linear" && (len(card.Hidden) == 0 || slices.Min(card.Hidden) < 1):
+		r.refuseCard("hidden", "is %v; the network %q has one layer or more", card.Hidden, card.Network)
 	}
+}
+
+// readsOneNode reports whether the first layer of a network does without features of the cluster, with which every
+// placement changes every score.
+func readsOneNode(r *reader) bool {
+	shape := r.tensors["layers.0.weight"].Shape
+	return len(shape) == 2 && shape[1] == nodeFeatures+podFeatures
+}
+
+// readLinear reads the linear part of a policy, by kind of pod.
+func readLinear(r *reader) *linearPolicy {
 	result := &linearPolicy{}
-	for kind := range result.linear {
-		result.linear[kind] = readColumn(weights[kind*nodeFeatures:])
+	weights := r.floats("weights", kinds, nodeFeatures)
+	points := make([]float64, kinds*len(heuristics))
+	if r.has("rules") {
+		points = r.floats("rules", kinds, len(heuristics))
 	}
-	if all.has("rules") {
-		points, err := all.weights("rules", kinds, rules)
-		if err != nil {
-			return nil, err
-		}
-		for kind := range result.rules {
-			copy(result.rules[kind][:], points[kind*rules:])
+	if r.err == nil {
+		for kind := range kinds {
+			result.linear[kind] = readColumn(weights[kind*nodeFeatures:])
+			copy(result.rules[kind][:], points[kind*len(heuristics):])
 		}
 	}
-	return result, nil
+	return result
 }
 
 // readMLP reads a policy with a network that does not see the cluster; without a linear part, that is zero.
-func readMLP(all *tensors, card *Card) (*linearPolicy, error) {
+func readMLP(r *reader, card *Card) *linearPolicy {
 	if card.Normalisation != "none" {
-		problem := fmt.Sprintf("is %q; a network without features of the cluster has none", card.Normalisation)
-		return nil, &FileError{all.file, "card", "normalisation", problem}
+		r.refuseCard("normalisation", "is %q; a network without features of the cluster has none", card.Normalisation)
 	}
 	linear := &linearPolicy{}
-	if all.has("weights") {
-		var err error
-		if linear, err = readLinear(all); err != nil {
-			return nil, err
-		}
+	if r.has("weights") {
+		linear = readLinear(r)
 	}
-	layers, err := readScore(all, "layers", nodeFeatures+podFeatures, card)
-	if err != nil {
-		return nil, err
+	if layers := readScore(r, "layers", nodeFeatures+podFeatures, card); r.err == nil {
+		linear.network = newNetwork(layers)
 	}
-	linear.network = newNetwork(layers)
-	return linear, nil
+	return linear
 }
 
-// readContextNetwork reads a network that sees the cluster.
-func readContextNetwork(all *tensors, card *Card) (*contextNetwork, error) {
+func readContextNetwork(r *reader, card *Card) *contextNetwork {
 	inputs, result := views[card.View].node+sharedFeatures, &contextNetwork{view: card.View}
+	if r.err != nil {
+		return result
+	}
 	switch card.Network {
 	case "linear":
-		return result, readHeads(all, inputs, result)
-	case "mlp":
-		layers, err := readScore(all, "layers", inputs, card)
-		result.byKind = [kinds]stack{layers, layers, layers, layers}
-		return result, err
-	default:
-		var err error
-		if result.phi, err = readStack(all, "phi", inputs, card); err != nil {
-			return nil, err
+		weights, bias := r.floats("head.weight", kinds, inputs), r.floats("head.bias", kinds)
+		if r.err == nil {
+			for kind := range kinds {
+				row := weights[kind*inputs : (kind+1)*inputs]
+				result.byKind[kind] = stack{{weight: byInput(row, 1, inputs), bias: bias[kind : kind+1], score: true}}
+			}
 		}
-		layers, err := readScore(all, "rho", 2*card.Hidden[len(card.Hidden)-1], card)
+		return result
+	case "deepsets":
+		result.phi = readStack(r, "phi", inputs, card)
+		layers := readScore(r, "rho", 2*card.Hidden[len(card.Hidden)-1], card)
 		result.byKind = [kinds]stack{layers, layers, layers, layers}
-		return result, err
+	default:
+		layers := readScore(r, "layers", inputs, card)
+		result.byKind = [kinds]stack{layers, layers, layers, layers}
 	}
-}
-
-// readHeads reads a linear network: a head for each kind of pod.
-func readHeads(all *tensors, inputs int, result *contextNetwork) error {
-	weights, err := all.weights("head.weight", kinds, inputs)
-	if err != nil {
-		return err
-	}
-	bias, err := all.weights("head.bias", kinds)
-	if err != nil {
-		return err
-	}
-	for kind := range result.byKind {
-		row := weights[kind*inputs : (kind+1)*inputs]
-		result.byKind[kind] = stack{{weight: byInput(row, 1, inputs), bias: bias[kind : kind+1], score: true}}
-	}
-	return nil
+	return result
 }
 
 // readScore reads a group of layers and the head that makes a score.
-func readScore(all *tensors, group string, inputs int, card *Card) (stack, error) {
-	layers, err := readStack(all, group, inputs, card)
-	if err != nil {
-		return nil, err
+func readScore(r *reader, group string, inputs int, card *Card) stack {
+	layers := readStack(r, group, inputs, card)
+	if r.err != nil {
+		return nil
 	}
-	head, err := readLayer(all, "head", len(layers[len(layers)-1].bias), 1, false)
+	head := readLayer(r, "head", card.Hidden[len(card.Hidden)-1], 1, false)
 	head.score = true
-	return append(layers, head), err
+	return append(layers, head)
 }
 
 // readStack reads the layers of a group: "layers.0", "layers.1" and so on.
-func readStack(all *tensors, group string, inputs int, card *Card) (stack, error) {
+func readStack(r *reader, group string, inputs int, card *Card) stack {
 	var layers stack
 	for i, width := range card.Hidden {
-		layer, err := readLayer(all, fmt.Sprintf("%s.%d", group, i), inputs, width, card.Normalisation == "layer")
-		if err != nil {
-			return nil, err
-		}
-		layers, inputs = append(layers, layer), width
+		layers = append(layers, readLayer(r, fmt.Sprintf("%s.%d", group, i), inputs, width, card.Normalisation == "layer"))
+		inputs = width
 	}
-	return layers, nil
+	return layers
 }
 
-func readLayer(all *tensors, name string, inputs, outputs int, normalised bool) (layer, error) {
-	weights, err := all.weights(name+".weight", outputs, inputs)
-	if err != nil {
-		return layer{}, err
+func readLayer(r *reader, name string, inputs, outputs int, normalised bool) layer {
+	weights := r.floats(name+".weight", outputs, inputs)
+	result := layer{bias: r.floats(name+".bias", outputs)}
+	if normalised {
+		result.scale, result.shift = r.floats(name+".norm.weight", outputs), r.floats(name+".norm.bias", outputs)
 	}
-	bias, err := all.weights(name+".bias", outputs)
-	if err != nil || !normalised {
-		return layer{weight: byInput(weights, outputs, inputs), bias: bias}, err
+	if r.err == nil {
+		result.weight = byInput(weights, outputs, inputs)
 	}
-	scale, err := all.weights(name+".norm.weight", outputs)
-	if err != nil {
-		return layer{}, err
-	}
-	shift, err := all.weights(name+".norm.bias", outputs)
-	return layer{weight: byInput(weights, outputs, inputs), bias: bias, scale: scale, shift: shift}, err
+	return result
 }
 
 // byInput returns [inputs][outputs] of weights that lie as [outputs][inputs].
@@ -201,19 +165,4 @@ func byInput(weights []float64, outputs, inputs int) [][]float64 {
 		}
 	}
 	return result
-}
-
-// inputs returns the number of inputs of the first layer. With the cluster's features among them, every placement
-// changes every score.
-func (t *tensors) inputs() int {
-	first, ok := t.byName["layers.0.weight"]
-	if !ok || len(first.Shape) != 2 {
-		return -1
-	}
-	return first.Shape[1]
-}
-
-func (t *tensors) has(name string) bool {
-	_, ok := t.byName[name]
-	return ok
 }

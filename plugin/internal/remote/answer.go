@@ -1,137 +1,83 @@
 package remote
 
 import (
-	"encoding/json"
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+
+	"sigs.k8s.io/json"
 
 	"steersman.dev/plugin/internal/scoring"
 )
 
 const maxQuotedBytes = 200 // of a service's own words, in an error
 
-// target is where the scores of an answer go.
-type target struct {
-	out     []int64
-	order   []int  // for each score of the answer, its place in out; nil: the same
-	version string // of the node set, once an answer was decoded
-}
-
-// answer is what the service says. A newer service may say more.
+// answer is what the service says about scores or limits. A newer service may say more.
 type answer struct {
-	NodeSet once[string] `json:"nodeSet"`
-	Scores  list         `json:"scores"`
-	Neutral once[string] `json:"neutral"`
+	NodeSet string    `json:"nodeSet"`
+	Neutral string    `json:"neutral"`
+	Scores  scoreList `json:"scores"`
+	Kept    []byte    `json:"kept"` // a mask of the nodes that keep the limit; nil: it restricts nothing
+	Outcome string    `json:"outcome"`
+	Ignored []string  `json:"ignored"`
 }
 
-var errDuplicateField = errors.New("a field is there twice")
-
-// once refuses a field that is there twice, of which encoding/json would take the last.
-type once[T any] struct {
-	value T
-	there bool
-}
-
-// UnmarshalJSON decodes the value.
-func (o *once[T]) UnmarshalJSON(content []byte) error {
-	if o.there {
-		return errDuplicateField
-	}
-	o.there = true
-	return json.Unmarshal(content, &o.value)
-}
-
-// list is a list of scores, which encoding/json would decode slowly and with less said about what is wrong.
-type list []int64
+// scoreList is a list of scores, which encoding/json would decode slowly and with less said about what is wrong.
+type scoreList []int64
 
 // UnmarshalJSON decodes a list of integers from 0 to 100. The content is valid JSON.
-func (l *list) UnmarshalJSON(content []byte) error {
-	switch {
-	case *l != nil:
-		return errDuplicateField
-	case content[0] != '[':
+func (l *scoreList) UnmarshalJSON(content []byte) error {
+	if content[0] != '[' {
 		return fmt.Errorf("scores: %s is no list", quoted(content))
 	}
-	*l = make(list, 0, len(content)/3+1)
-	for i := 1; i < len(content); {
-		switch c := content[i]; c {
-		case ' ', '\t', '\r', '\n', ',', ']':
-			i++
-		default:
-			end := i
-			value := int64(0)
-			for ; end < len(content) && '0' <= content[end] && content[end] <= '9'; end++ {
-				value = min(value*10+int64(content[end]-'0'), scoring.Best+1)
-			}
-			if end == i || !endsNumber(content[end:]) || value > scoring.Best {
-				return fmt.Errorf("scores[%d]: %s is no whole number from 0 to %d", len(*l), element(content[i:]), scoring.Best)
-			}
-			*l = append(*l, value)
-			i = end
+	*l = make(scoreList, 0, len(content)/3+1)
+	content = bytes.TrimSpace(content[1 : len(content)-1])
+	for len(content) > 0 {
+		var element []byte
+		element, content, _ = bytes.Cut(content, []byte{','})
+		element = bytes.TrimSpace(element)
+		score, err := strconv.ParseUint(string(element), 10, 64)
+		if err != nil || score > scoring.Best {
+			return fmt.Errorf("scores[%d]: %s is no whole number from 0 to %d", len(*l), quoted(element), scoring.Best)
 		}
+		*l = append(*l, int64(score))
 	}
 	return nil
 }
 
-func endsNumber(rest []byte) bool {
-	if len(rest) == 0 {
-		return true
+// decode returns an answer, or what is wrong with it. version: of the node set that was asked about, "": names were
+// sent.
+func decode(content []byte, version string) (*answer, error) {
+	decoded := &answer{}
+	problems, err := json.UnmarshalStrict(content, decoded, json.DisallowDuplicateFields)
+	if err = cmp.Or(err, errors.Join(problems...)); err != nil {
+		return nil, fmt.Errorf("the answer is malformed: %s", quoted([]byte(err.Error())))
 	}
-	switch rest[0] {
-	case ' ', '\t', '\r', '\n', ',', ']':
-		return true
-	}
-	return false
-}
-
-// element returns the first element of the rest of a list, as far as it is worth showing.
-func element(rest []byte) string {
-	for i, c := range rest {
-		if c == ',' || c == ']' {
-			return quoted(rest[:i])
-		}
-	}
-	return quoted(rest)
-}
-
-// decode writes the scores of an answer, or says what is wrong with it. version: of the node set that was asked about,
-// nil: names were sent.
-func (t *target) decode(content, version []byte) error {
-	var decoded answer
-	if err := json.Unmarshal(content, &decoded); err != nil {
-		return fmt.Errorf("the answer is malformed: %s", quoted([]byte(err.Error())))
-	}
-	scores := decoded.Scores
 	switch {
-	case decoded.Neutral.value != "":
-		return &Declined{knownReason(decoded.Neutral.value)}
-	case len(scores) != len(t.out):
-		return fmt.Errorf("the answer has %d scores for %d nodes", len(scores), len(t.out))
-	case decoded.NodeSet.value == "":
-		return errors.New("the answer names no version of the node set")
+	case decoded.Neutral != "":
+		return nil, declined(decoded.Neutral)
+	case decoded.NodeSet == "":
+		return nil, errors.New("the answer names no version of the node set")
+	case version != "" && version != decoded.NodeSet:
+		return nil, fmt.Errorf("the answer is about other nodes: node set %s", quoted([]byte(decoded.NodeSet)))
 	}
-	if version != nil {
-		var asked string
-		if err := json.Unmarshal(version, &asked); err != nil || asked != decoded.NodeSet.value {
-			return fmt.Errorf("the answer is about other nodes: node set %s", quoted([]byte(decoded.NodeSet.value)))
-		}
-	}
-	for i, score := range scores {
-		if t.order == nil {
-			t.out[i] = score
-		} else {
-			t.out[t.order[i]] = score
-		}
-	}
-	t.version = decoded.NodeSet.value
-	return nil
+	return decoded, nil
 }
 
-// knownReason returns a reason as one of those that a service has, so that they can be counted.
-func knownReason(reason string) string {
-	switch reason {
-	case "shadow", "deadline", "overload", "stale", "policy", "unusual":
-		return reason
+// declined is the error of an answer without scores, by the reason that the service gives (apps/service/admission.py).
+func declined(reason string) error {
+	reason = oneOf(reason, "shadow", "deadline", "overload", "stale", "policy", "unusual")
+	err := fmt.Errorf("the service answers with neutral scores: %s", reason)
+	return &scoring.Error{Err: err, Reason: "declined", Harmless: reason != "deadline" && reason != "overload"}
+}
+
+// oneOf returns a text as one of those that a service has, so that they can be counted.
+func oneOf(text string, all ...string) string {
+	if slices.Contains(all, text) {
+		return text
 	}
 	return "other"
 }
@@ -141,13 +87,12 @@ func errorMessage(content []byte) string {
 	var problem struct {
 		Error string `json:"error"`
 	}
-	if json.Unmarshal(content, &problem) == nil && problem.Error != "" {
+	if json.UnmarshalCaseSensitivePreserveInts(content, &problem) == nil && problem.Error != "" {
 		content = []byte(problem.Error)
 	}
 	return quoted(content)
 }
 
-// quoted returns the beginning of foreign text, quoted for a log.
 func quoted(content []byte) string {
 	if len(content) > maxQuotedBytes {
 		return fmt.Sprintf("%q...", content[:maxQuotedBytes])

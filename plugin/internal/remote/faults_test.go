@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"steersman.dev/plugin/internal/scoring"
 )
 
 // TestFaults: whatever the service does, there is an error of one line within the deadline.
@@ -50,7 +52,7 @@ func TestFaults(t *testing.T) {
 		{"half", says(`{"policy": "p", "nodeSet": "v", "scores": [1,`), "malformed"},
 		{"more than one", says(`{"nodeSet": "v", "scores": [1, 2]} {}`), "malformed"},
 		{"a list", says(`[1, 2]`), "malformed"},
-		{"null", says(`null`), "0 scores for 2 nodes"},
+		{"null", says(`null`), "names no version"},
 		{"no scores", says(`{"nodeSet": "v"}`), "0 scores for 2 nodes"},
 		{"no version", says(`{"scores": [1, 2]}`), "names no version"},
 		{"by name", scores(`{"a1": 1, "b2": 2}`), "is no list"},
@@ -68,7 +70,7 @@ func TestFaults(t *testing.T) {
 		{"negative", scores(`[1, -1]`), "scores[1]"},
 		{"too high", scores(`[101, 1]`), "scores[0]"},
 		{"far too high", scores(`[1, 18446744073709551617]`), "scores[1]"},
-		{"scores twice", says(`{"nodeSet": "v", "scores": [1, 2], "scores": [3, 4]}`), "twice"},
+		{"scores twice", says(`{"nodeSet": "v", "scores": [1, 2], "scores": [3, 4]}`), "duplicate field"},
 		{"declines", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "stale"}`), "neutral scores: stale"},
 		{"declines oddly", says(`{"nodeSet": "v", "scores": [50, 50], "neutral": "\u001b[31m"}`), "neutral scores: other"},
 	} {
@@ -90,9 +92,9 @@ func TestFaults(t *testing.T) {
 			if strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > 0x7e }) || len(err.Error()) > 400 {
 				t.Errorf("the error is not one plain line: %q", err)
 			}
-			var declined *Declined
-			if errors.As(err, &declined) != strings.HasPrefix(test.name, "declines") {
-				t.Errorf("declined: %v", err)
+			var reason *scoring.Error
+			if errors.As(err, &reason) != strings.HasPrefix(test.name, "declines") {
+				t.Errorf("a reason: %v", err)
 			}
 		})
 	}
@@ -115,9 +117,9 @@ func drip(w http.ResponseWriter, r *http.Request) {
 }
 
 func flood(w http.ResponseWriter) {
-	nodeSetRequest := []byte(strings.Repeat("[", 1<<16))
+	brackets := []byte(strings.Repeat("[", 1<<16))
 	for range 1 << 10 {
-		if _, err := w.Write(nodeSetRequest); err != nil {
+		if _, err := w.Write(brackets); err != nil {
 			return
 		}
 	}

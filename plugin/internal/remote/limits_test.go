@@ -43,10 +43,10 @@ func TestLimitsThatMakeNoSenseAreErrors(t *testing.T) {
 	nodes := nodesNamed("a", "b")
 	for _, each := range []struct{ answer, says string }{
 		{`{`, "malformed"},
-		{`{"nodeSet": "v", "nodeSet": "w"}`, "twice"},
+		{`{"nodeSet": "v", "nodeSet": "w"}`, "duplicate field"},
 		{`{"outcome": "kept"}`, "no version"},
-		{`{"nodeSet": "v", "kept": "AAAA"}`, "is no mask of 2 nodes"},
-		{`{"nodeSet": "v", "kept": "?"}`, "is no mask of 2 nodes"},
+		{`{"nodeSet": "v", "kept": "AAAA"}`, "are no mask of 2 nodes"},
+		{`{"nodeSet": "v", "kept": "?"}`, "malformed"},
 		{`{"nodeSet": "v", "kept": "AA=="}`, "leaves no node"},
 		{`{"nodeSet": "v", "kept": 3}`, "malformed"},
 		{`{"nodeSet": "v", "neutral": "stale"}`, "neutral scores: stale"},

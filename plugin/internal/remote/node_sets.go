@@ -1,12 +1,12 @@
 package remote
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"sync"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
 	"steersman.dev/plugin/internal/scoring"
 )
 
@@ -18,53 +18,52 @@ type snapshotNodes struct {
 	mutex   sync.Mutex
 	places  scoring.Places
 	lists   int    // of names so far
-	version []byte // that the service gave the last one, as JSON; nil: it does not know it
+	version string // that the service gave the last one; "": it does not know it
 	ranks   []int  // by node: 1 + its place in the question, 0 if it is not in it
 }
 
-// nodeSetRequest is what a question says about nodes.
-type nodeSetRequest struct {
-	list    int    // which list of names
-	version []byte // see snapshotNodes
-	names   []byte // of all nodes, as JSON, if there is no version
-	among   []byte // those that are meant, a bit mask in base64 as JSON
-	order   []int  // for each score of the answer, which of the nodes it is of
+type question struct {
+	Pod     *v1.Pod  `json:"pod"`
+	NodeSet string   `json:"nodeSet,omitempty"` // see snapshotNodes
+	Names   []string `json:"nodes,omitempty"`   // of all nodes, if there is no version
+	Among   []byte   `json:"among"`             // those that are meant, a bit mask
+
+	list  int   // which list of names
+	order []int // for each score of the answer, which of the nodes it is of
 }
 
-// ask makes a question about nodes of the snapshot.
-func (s *snapshotNodes) ask(nodes []fwk.NodeInfo) (nodeSetRequest, error) {
+func (s *snapshotNodes) ask(nodes []fwk.NodeInfo) (*question, error) {
 	all, err := s.list()
 	if err != nil {
-		return nodeSetRequest{}, fmt.Errorf("the scheduler's snapshot cannot be read: %w", err)
+		return nil, fmt.Errorf("the scheduler's snapshot cannot be read: %w", err)
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.places.Follow(all) {
 		s.lists++
-		s.version, s.ranks = nil, make([]int, len(all))
+		s.version, s.ranks = "", make([]int, len(all))
 	}
 	clear(s.ranks)
-	mask := make([]byte, (len(all)+7)/8)
+	asked := &question{
+		NodeSet: s.version, Among: make([]byte, (len(all)+7)/8), list: s.lists, order: make([]int, 0, len(nodes)),
+	}
 	for i, node := range nodes {
-		n, knownReason := s.places.Find(node)
-		if !knownReason || s.ranks[n] > 0 {
-			return nodeSetRequest{}, fmt.Errorf("node %q is not in the scheduler's snapshot, or asked about twice", node.Node().Name)
+		n, ok := s.places.Find(node)
+		if !ok || s.ranks[n] > 0 {
+			return nil, fmt.Errorf("node %q is not in the scheduler's snapshot, or asked about twice", node.Node().Name)
 		}
 		s.ranks[n] = i + 1
-		mask[n/8] |= 1 << (n % 8)
+		asked.Among[n/8] |= 1 << (n % 8)
 	}
-	result := nodeSetRequest{list: s.lists, version: s.version, order: make([]int, 0, len(nodes))}
 	for _, rank := range s.ranks {
 		if rank > 0 {
-			result.order = append(result.order, rank-1)
+			asked.order = append(asked.order, rank-1)
 		}
 	}
-	result.among = base64.StdEncoding.AppendEncode([]byte{'"'}, mask)
-	result.among = append(result.among, '"')
-	if s.version == nil {
-		result.names, err = json.Marshal(namesOf(all))
+	if s.version == "" {
+		asked.Names = namesOf(all)
 	}
-	return result, err
+	return asked, nil
 }
 
 // setVersion records the version of a list of names, "" if the service does not know it any more. It counts for nothing
@@ -72,12 +71,8 @@ func (s *snapshotNodes) ask(nodes []fwk.NodeInfo) (nodeSetRequest, error) {
 func (s *snapshotNodes) setVersion(list int, version string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if list != s.lists {
-		return
-	}
-	s.version = nil
-	if written, err := json.Marshal(version); err == nil && version != "" {
-		s.version = written
+	if list == s.lists {
+		s.version = version
 	}
 }
 

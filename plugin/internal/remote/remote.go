@@ -20,8 +20,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/scoring"
 )
 
@@ -57,23 +57,19 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Declined is the answer of a service that has no scores about a pod, and says so.
-type Declined struct {
-	Reason string // shadow, deadline, overload, stale, policy, unusual: see apps/service/admission.py
-}
+// LimitKeys are the annotations that limit a pod's latency to its users, in milliseconds: ours, and Matranga's.
+var LimitKeys = append([]string{
+	"steersman.dev/latency-soft-constraint", "latencySoftConstraint",
+}, HardLimitKeys...)
 
-func (d *Declined) Error() string {
-	return fmt.Sprintf("the service answers with neutral scores: %s", d.Reason)
-}
+// HardLimitKeys are those of hard limits.
+var HardLimitKeys = []string{"steersman.dev/latency-hard-constraint", "latencyHardConstraint"}
 
-// Failure returns the error that a circuit breaker counts for an error of Scores: nil where the service works and only
-// declines this pod.
-func Failure(err error) error {
-	var declined *Declined
-	if errors.As(err, &declined) && declined.Reason != "deadline" && declined.Reason != "overload" {
-		return nil
-	}
-	return err
+// Limit is what a pod's hard limit of latency leaves.
+type Limit struct {
+	Nodes   []string // that keep it, of those that were asked about; nil: it restricts nothing
+	Outcome string   // kept safely, kept, kept by no node, not measured; "" without a hard limit
+	Ignored []string // what is wrong with annotations that are invalid
 }
 
 // Client asks a service. It is safe for concurrent use.
@@ -92,62 +88,92 @@ func New(ctx context.Context, config Config, snapshot scoring.Snapshot) (*Client
 		return nil, err
 	}
 	result := newReloadingClient(config)
-	go result.keep(ctx, reloadInterval)
+	go result.reload(ctx, reloadInterval)
 	endpoint := strings.TrimSuffix(config.Endpoint, "/")
 	return &Client{endpoint: endpoint, reloadingClient: result, nodes: snapshotNodes{list: snapshot}}, nil
 }
 
-// Scores asks the service, see scoring.Source. The error is a Declined where the service says that it has no scores,
-// and else one line about what went wrong.
+// Scores asks the service, see scoring.Source. The error is one line about what went wrong; a scoring.Error where the
+// service says that it has no scores.
 func (c *Client) Scores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
-	most := bytesOverhead + bytesOfScore*len(nodes)
-	return c.ask(ctx, scoresPath, pod, nodes, most, func(content []byte, asked *nodeSetRequest) (string, error) {
-		got := &target{out: out[:len(nodes)], order: asked.order}
-		err := got.decode(content, asked.version)
-		return got.version, err
-	})
+	answer, order, err := c.ask(ctx, scoresPath, pod, nodes, bytesOverhead+bytesOfScore*len(nodes))
+	if err != nil {
+		return err
+	}
+	if len(answer.Scores) != len(nodes) {
+		return fmt.Errorf("the answer has %d scores for %d nodes", len(answer.Scores), len(nodes))
+	}
+	for i, score := range answer.Scores {
+		out[order[i]] = score
+	}
+	return nil
 }
 
-// ask sends a question about a pod and nodes, and decodes an answer of so many bytes at most. decode returns the version
-// that the service gave the node set.
+// Limit asks the service which nodes keep the hard limit of a pod. The errors are those of Scores.
+func (c *Client) Limit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (*Limit, error) {
+	answer, order, err := c.ask(ctx, limitsPath, pod, nodes, bytesOverhead+len(nodes))
+	if err != nil {
+		return nil, err
+	}
+	outcome := oneOf(answer.Outcome, "", "kept safely", "kept", "kept by no node", "not measured")
+	limit := &Limit{Outcome: outcome, Ignored: answer.Ignored}
+	if answer.Kept == nil {
+		return limit, nil
+	}
+	if len(answer.Kept) != (len(nodes)+7)/8 {
+		return nil, fmt.Errorf("kept: %d bytes are no mask of %d nodes", len(answer.Kept), len(nodes))
+	}
+	for i, n := range order {
+		if answer.Kept[i/8]&(1<<(i%8)) != 0 {
+			limit.Nodes = append(limit.Nodes, nodes[n].Node().Name)
+		}
+	}
+	if len(limit.Nodes) == 0 {
+		return nil, errors.New("kept: leaves no node")
+	}
+	return limit, nil
+}
+
+// ask sends a question about a pod and nodes, and returns an answer of so many bytes at most, and to which of the nodes
+// its parts belong.
 func (c *Client) ask(
 	ctx context.Context, path string, pod *v1.Pod, nodes []fwk.NodeInfo, most int,
-	decode func(content []byte, asked *nodeSetRequest) (string, error),
-) error {
-	content, err := json.Marshal(stripPod(pod))
-	if err != nil {
-		return fmt.Errorf("the pod cannot be encoded: %w", err)
-	}
+) (*answer, []int, error) {
 	for range 2 {
 		asked, err := c.nodes.ask(nodes)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		answer, err := c.post(ctx, path, asked.body(content), asked.version, most)
+		asked.Pod = stripPod(pod)
+		body, err := json.Marshal(asked)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the pod cannot be encoded: %w", err)
+		}
+		content, err := c.post(ctx, path, body, asked.NodeSet, most)
 		if errors.Is(err, errUnknownSet) {
 			c.nodes.setVersion(asked.list, "")
 			continue // with the names
 		}
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		version, err := decode(answer, &asked)
-		if err == nil && asked.version == nil {
-			c.nodes.setVersion(asked.list, version)
+		decoded, err := decode(content, asked.NodeSet)
+		if err == nil && asked.NodeSet == "" {
+			c.nodes.setVersion(asked.list, decoded.NodeSet)
 		}
-		return err
+		return decoded, asked.order, err
 	}
-	return errUnknownSet
+	return nil, nil, errUnknownSet
 }
 
 var errUnknownSet = errors.New("the service does not know the version of the node set")
 
-// post sends a body and returns the answer of so many bytes at most. version: that was sent instead of names, nil: none
+// post sends a body and returns the answer of so many bytes at most. version: that was sent instead of names, "": none
 // was.
-func (c *Client) post(ctx context.Context, path string, body, version []byte, most int) ([]byte, error) {
-	transport, err := c.reloadingClient.now()
-	if err != nil {
-		return nil, err
+func (c *Client) post(ctx context.Context, path string, body []byte, version string, most int) ([]byte, error) {
+	transport := c.reloadingClient.current.Load()
+	if transport.err != nil {
+		return nil, transport.err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.endpoint+path, bytes.NewReader(body))
 	if err != nil {
@@ -163,7 +189,7 @@ func (c *Client) post(ctx context.Context, path string, body, version []byte, mo
 	switch {
 	case err != nil:
 		return nil, requestError(ctx, err)
-	case answer.StatusCode == http.StatusNotFound && version != nil:
+	case answer.StatusCode == http.StatusNotFound && version != "":
 		return nil, errUnknownSet
 	case answer.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the service answers with status %d: %s", answer.StatusCode, errorMessage(content))

@@ -19,9 +19,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/scoring"
 )
 
@@ -320,19 +320,18 @@ func TestAPodThatIsGivenUp(t *testing.T) {
 }
 
 func TestWhatABreakerIsTold(t *testing.T) {
-	other := errors.New("other")
 	for _, test := range []struct {
 		err  error
 		want bool
 	}{
 		{nil, false},
-		{other, true},
-		{fmt.Errorf("wrapped: %w", &Declined{"shadow"}), false},
-		{&Declined{"stale"}, false},
-		{&Declined{"overload"}, true},
-		{&Declined{"deadline"}, true},
+		{errors.New("other"), true},
+		{fmt.Errorf("wrapped: %w", declined("shadow")), false},
+		{declined("stale"), false},
+		{declined("overload"), true},
+		{declined("deadline"), true},
 	} {
-		if got := Failure(test.err); (got != nil) != test.want {
+		if got := scoring.Failure(test.err); (got != nil) != test.want {
 			t.Errorf("%v: %v", test.err, got)
 		}
 	}

@@ -1,8 +1,6 @@
 package remote
 
 import (
-	"bytes"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -69,22 +67,12 @@ func requirements(all *v1.ResourceRequirements) *v1.ResourceRequirements {
 	return &v1.ResourceRequirements{Requests: all.Requests, Limits: all.Limits}
 }
 
-// scored returns the annotations that scores depend on.
 func scored(all map[string]string) map[string]string {
 	sent := map[string]string{}
 	for _, key := range annotations {
-		if value, there := all[key]; there {
+		if value, ok := all[key]; ok {
 			sent[key] = value
 		}
 	}
 	return sent
-}
-
-// body returns the JSON body of a request about a pod, which is JSON.
-func (r *nodeSetRequest) body(pod []byte) []byte {
-	field, nodes := `,"nodeSet":`, r.version
-	if nodes == nil {
-		field, nodes = `,"nodes":`, r.names
-	}
-	return bytes.Join([][]byte{[]byte(`{"pod":`), pod, []byte(field), nodes, []byte(`,"among":`), r.among, {'}'}}, nil)
 }

@@ -5,16 +5,17 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
-	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+
+	"steersman.dev/plugin/internal/files"
 )
 
 const (
@@ -22,10 +23,7 @@ const (
 	idleTimeout    = 90 * time.Second
 	connections    = 16
 	maxHeaderBytes = 1 << 16
-	maxFileBytes   = 1 << 20
-	userAgent      = "steersman-kube-scheduler"
-	contentType    = "application/json"
-	minTLS         = tls.VersionTLS12
+	maxMebibytes   = 1 // of a file
 	keepAliveProbe = 15 * time.Second
 )
 
@@ -33,55 +31,35 @@ const (
 type transport struct {
 	client *http.Client
 	header http.Header
+	err    error // why there is no client
 }
 
-// reloadingClient is the door in use, made again when a file changes.
+// reloadingClient holds the transport in use, which is made again when a file changes.
 type reloadingClient struct {
-	config    Config
-	files     [][]byte // of the current transport; nil before there is one
-	current   atomic.Pointer[transport]
-	lastError atomic.Pointer[error] // why there is none
+	config  Config
+	files   [][]byte // of the current transport; nil before there is one with a client
+	current atomic.Pointer[transport]
+	problem string // with the files at the last look
 }
 
-// newReloadingClient opens the first one.
 func newReloadingClient(config Config) *reloadingClient {
-	d := &reloadingClient{config: config}
-	d.refresh()
-	return d
+	r := &reloadingClient{config: config}
+	r.refresh()
+	return r
 }
 
-// now returns the transport in use, or why there is none.
-func (r *reloadingClient) now() (*transport, error) {
-	if open := r.current.Load(); open != nil {
-		return open, nil
-	}
-	return nil, *r.lastError.Load()
-}
-
-// keep looks at the files again and again until ctx is done.
-func (r *reloadingClient) keep(ctx context.Context, every time.Duration) {
-	defer func() {
-		if open := r.current.Load(); open != nil {
-			open.client.CloseIdleConnections()
-		}
-	}()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			r.refresh()
-		}
+func (r *reloadingClient) reload(ctx context.Context, every time.Duration) {
+	wait.UntilWithContext(ctx, func(context.Context) { r.refresh() }, every)
+	if last := r.current.Load(); last.client != nil {
+		last.client.CloseIdleConnections()
 	}
 }
 
-// refresh opens a new door if files changed. With files that are of no use, the old one stays.
+// refresh opens a transport if files changed. With files that are of no use, the old one stays.
 func (r *reloadingClient) refresh() {
 	files, err := r.config.read()
-	if err == nil && r.current.Load() != nil && same(files, r.files) {
-		r.lastError.Store(nil)
+	if err == nil && slices.EqualFunc(files, r.files, bytes.Equal) {
+		r.problem = ""
 		return
 	}
 	var opened *transport
@@ -89,66 +67,40 @@ func (r *reloadingClient) refresh() {
 		opened, err = r.config.open(files)
 	}
 	if err != nil {
-		before := r.lastError.Swap(&err)
-		if before == nil || (*before).Error() != err.Error() {
+		if r.problem != err.Error() {
 			klog.ErrorS(err, "The files for the score service cannot be used; those from before stay in use, if any")
+		}
+		if r.problem = err.Error(); r.files == nil {
+			r.current.Store(&transport{err: err})
 		}
 		return
 	}
-	r.lastError.Store(nil)
-	r.files = files
-	if old := r.current.Swap(opened); old != nil {
+	r.problem, r.files = "", files
+	if old := r.current.Swap(opened); old != nil && old.client != nil {
 		klog.InfoS("The files for the score service were read again")
 		old.client.CloseIdleConnections()
 	}
 }
 
-func same(a, b [][]byte) bool {
-	for i := range a {
-		if !bytes.Equal(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
 // read returns the content of the token's file, the certificates of the authority, the certificate and its key.
 func (c *Config) read() ([][]byte, error) {
-	files := make([][]byte, 0, 4)
-	for _, file := range []struct{ field, path string }{
+	contents := make([][]byte, 4)
+	for i, file := range [...]struct{ field, path string }{
 		{"tokenFile", c.TokenFile}, {"caFile", c.CAFile}, {"certFile", c.CertFile}, {"keyFile", c.KeyFile},
 	} {
-		var content []byte
-		if file.path != "" {
-			var err error
-			if content, err = readFile(file.path); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", file.field, file.path, err)
-			}
+		if file.path == "" {
+			continue
 		}
-		files = append(files, content)
+		var err error
+		if contents[i], err = files.Read(file.path, maxMebibytes); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", file.field, file.path, err)
+		}
 	}
-	return files, nil
+	return contents, nil
 }
 
-func readFile(path string) ([]byte, error) {
-	result, err := os.Stat(path)
-	if err == nil && (!result.Mode().IsRegular() || result.Size() > maxFileBytes) {
-		return nil, errors.New("is no regular file of up to 1 MiB")
-	}
-	var content []byte
-	if err == nil {
-		content, err = os.ReadFile(path)
-	}
-	var cause *fs.PathError
-	if errors.As(err, &cause) {
-		return nil, fmt.Errorf("cannot be read: %w", cause.Err)
-	}
-	return content, err
-}
-
-// open creates a transport from the content of the files.
 func (c *Config) open(files [][]byte) (*transport, error) {
-	header := http.Header{"Content-Type": {contentType}, "User-Agent": {userAgent}}
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"steersman-kube-scheduler"}}
 	if c.TokenFile != "" {
 		token := bytes.TrimSpace(files[0])
 		if len(token) == 0 || bytes.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -156,7 +108,7 @@ func (c *Config) open(files [][]byte) (*transport, error) {
 		}
 		header.Set("Authorization", "Bearer "+string(token))
 	}
-	secured := &tls.Config{MinVersion: minTLS}
+	secured := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.CAFile != "" {
 		secured.RootCAs = x509.NewCertPool()
 		if !secured.RootCAs.AppendCertsFromPEM(files[1]) {
@@ -184,5 +136,5 @@ func (c *Config) open(files [][]byte) (*transport, error) {
 	}
 	// The token is for the service alone, so a redirection is an answer like any other that is not 200.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &transport{&http.Client{Transport: roundTripper, CheckRedirect: stay}, header}, nil
+	return &transport{client: &http.Client{Transport: roundTripper, CheckRedirect: stay}, header: header}, nil
 }

@@ -171,7 +171,7 @@ func TestFilesAreLookedAtInTheBackground(t *testing.T) {
 	d := newReloadingClient(Config{Endpoint: server.URL, TokenFile: token})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { d.keep(ctx, time.Millisecond); close(ended) }()
+	go func() { d.reload(ctx, time.Millisecond); close(ended) }()
 	if err := ask(t, server.URL, d); err == nil {
 		t.Error("asked without a token")
 	}
@@ -185,15 +185,4 @@ func TestFilesAreLookedAtInTheBackground(t *testing.T) {
 	}
 	cancel()
 	<-ended
-}
-
-func TestFilesThatAreNone(t *testing.T) {
-	folder := t.TempDir()
-	large := filepath.Join(folder, "large")
-	write(t, large, make([]byte, maxFileBytes+1))
-	for _, path := range []string{folder, large} {
-		if _, err := readFile(path); err == nil || !strings.Contains(err.Error(), "no regular file") {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
 }

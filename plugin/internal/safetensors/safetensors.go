@@ -1,15 +1,18 @@
 // Package safetensors reads files of arrays. Nothing in such a file is executed.
 //
-// The format is described at https://huggingface.co/docs/safetensors, "Format"; the checks are those of its own library.
+// The format is described at https://huggingface.co/docs/safetensors, "Format"; the checks are those of its own
+// library.
 package safetensors
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,29 +61,20 @@ func (t Tensor) Float(i int) float64 {
 
 // Ints returns the integers; one beyond the range of int64 is negative.
 func (t Tensor) Ints() []int64 {
-	result := make([]int64, t.Size())
+	result, width := make([]int64, t.Size()), widths[t.Kind]
 	for i := range result {
-		switch t.Kind {
-		case "I8":
-			result[i] = int64(int8(t.Data[i]))
-		case "U8":
-			result[i] = int64(t.Data[i])
-		case "I16":
-			result[i] = int64(int16(binary.LittleEndian.Uint16(t.Data[2*i:])))
-		case "U16":
-			result[i] = int64(binary.LittleEndian.Uint16(t.Data[2*i:]))
-		case "I32":
-			result[i] = int64(int32(binary.LittleEndian.Uint32(t.Data[4*i:])))
-		case "U32":
-			result[i] = int64(binary.LittleEndian.Uint32(t.Data[4*i:]))
-		default:
-			result[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+		var number [8]byte
+		copy(number[8-width:], t.Data[i*width:(i+1)*width])
+		// In the highest bytes, from where it is shifted with its sign, or without.
+		if bits := binary.LittleEndian.Uint64(number[:]); t.Kind[0] == 'I' {
+			result[i] = int64(bits) >> (64 - 8*width)
+		} else {
+			result[i] = int64(bits >> (64 - 8*width))
 		}
 	}
 	return result
 }
 
-// entry is what the header says of a tensor.
 type entry struct {
 	Kind    string `json:"dtype"`
 	Shape   []int  `json:"shape"`
@@ -122,16 +116,8 @@ func Parse(content []byte) (map[string]Tensor, map[string]string, error) {
 
 // cut finds the tensors in the data, which they must cover without holes.
 func cut(entries map[string]entry, data []byte) (map[string]Tensor, error) {
-	names := make([]string, 0, len(entries))
-	for name := range entries {
-		names = append(names, name)
-	}
-	sort.Slice(names, func(i, j int) bool {
-		a, b := entries[names[i]].Offsets, entries[names[j]].Offsets
-		if a[0] != b[0] {
-			return a[0] < b[0]
-		}
-		return a[1] < b[1] || a[1] == b[1] && names[i] < names[j]
+	names := slices.SortedFunc(maps.Keys(entries), func(a, b string) int {
+		return cmp.Or(slices.Compare(entries[a].Offsets, entries[b].Offsets), cmp.Compare(a, b))
 	})
 	tensors, reached := make(map[string]Tensor, len(entries)), 0
 	for _, name := range names {
@@ -144,7 +130,7 @@ func cut(entries map[string]entry, data []byte) (map[string]Tensor, error) {
 		if !known {
 			return nil, fmt.Errorf("the tensor %s is of type %q; expected F32, F64 or whole numbers", OneLine(name), each.Kind)
 		}
-		if bytes, ok := volume(width, each.Shape); !ok || bytes != end-begin {
+		if !holds(width, each.Shape, end-begin) {
 			return nil, fmt.Errorf("the tensor %s has other bytes than its shape %v needs", OneLine(name), each.Shape)
 		}
 		tensors[name] = Tensor{each.Kind, each.Shape, data[begin:end]}
@@ -156,16 +142,16 @@ func cut(entries map[string]entry, data []byte) (map[string]Tensor, error) {
 	return tensors, nil
 }
 
-// volume returns the bytes of an array; false if that is beyond all files.
-func volume(width int, shape []int) (int, bool) {
+// holds reports whether an array of the shape has so many bytes.
+func holds(width int, shape []int, bytes int) bool {
 	total := width
 	for _, length := range shape {
 		if length < 0 || length > 0 && total > math.MaxInt/length {
-			return 0, false
+			return false
 		}
 		total *= length
 	}
-	return total, true
+	return total == bytes
 }
 
 // OneLine returns a text, quoted if it would not print as a part of one line.

@@ -10,12 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 )
 
-// lookedUpEvery is how long to wait between two questions about a pod.
 const lookedUpEvery = 500 * time.Millisecond
 
 // Bind binds a pod with GPUs and writes its devices, in one request. Other pods are left to the next plugin.
@@ -51,15 +50,11 @@ func (p *Plugin) send(ctx context.Context, binding *v1.Binding) error {
 	return cacher.WaitOnFinish(ctx, finished)
 }
 
-// mayBeDone reports whether a binding may have succeeded all the same: its answer was lost, or it is in conflict with an
-// attempt of our own whose answer was lost.
+// mayBeDone reports whether a binding may have succeeded all the same: its answer was lost, or it is in conflict with
+// an attempt of our own whose answer was lost.
 func mayBeDone(err error) bool {
-	switch code := statusOf(err); {
-	case code == 0, code == 409, code >= 500:
-		return true
-	default:
-		return false
-	}
+	code := statusOf(err)
+	return code == 0 || code == 409 || code >= 500
 }
 
 // statusOf returns the HTTP status of an answer; 0 if there was none.
@@ -76,15 +71,12 @@ func (p *Plugin) isBound(ctx context.Context, pod *v1.Pod, node, index string) b
 	var bound bool
 	err := wait.PollUntilContextCancel(ctx, lookedUpEvery, true, func(ctx context.Context) (bool, error) {
 		result, err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-		switch code := statusOf(err); {
-		case err == nil:
+		if err == nil {
 			bound = result.UID == pod.UID && result.Spec.NodeName == node && result.Annotations[gpu.IndexKey] == index
 			return true, nil
-		case code == 0 || code == 429 || code >= 500:
-			return false, nil
-		default:
-			return true, nil
 		}
+		code := statusOf(err)
+		return code != 0 && code != 429 && code < 500, nil
 	})
 	if err != nil {
 		klog.FromContext(ctx).Info("Nobody knows whether a pod is bound", "pod", klog.KObj(pod), "node", node, "err", err)

@@ -11,13 +11,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 )
-
-func last(obj any) any { return cache.DeletedFinalStateUnknown{Obj: obj} }
 
 // server answers bindings, and questions about the pod afterwards.
 type server struct {

@@ -5,10 +5,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/policy"
 )
 
 // EventsToRegister returns the events after which a pod that was refused here may fit: a pod with GPUs leaves, the pod
@@ -66,20 +67,18 @@ func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk
 	if err != nil {
 		return fwk.QueueSkip, nil
 	}
-	if !request.IsShared() { // which was refused for the model, or for pods that share
+	if !gpu.IsShared(request) { // which was refused for the model, or for pods that share
 		return queueIf(acceptsModel(is, request) && !(was != nil && acceptsModel(was, request))), nil
 	}
-	offer, err := gpu.CapacityOf(is)
+	capacity, err := gpu.CapacityOf(is)
 	if err != nil {
 		return fwk.QueueSkip, nil
 	}
-	var former *gpu.Capacity
+	var former policy.GPUs
 	if was != nil {
-		if capacity, err := gpu.CapacityOf(was); err == nil {
-			former = &capacity
-		}
+		former, _ = gpu.CapacityOf(was)
 	}
-	return queueIf(offer.MayServeBetter(former, request)), nil
+	return queueIf(gpu.MayServeBetter(&capacity, &former, &request)), nil
 }
 
 func acceptsModel(node *v1.Node, request gpu.Request) bool {

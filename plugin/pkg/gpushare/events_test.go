@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/gpu"
 )
 

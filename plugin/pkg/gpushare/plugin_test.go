@@ -2,43 +2,48 @@ package gpushare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	cached "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
 )
 
 // handle is as much of a framework as the plugin requests.
 type handle struct {
-	fwk.Handle
+	compat.Handle
 	snapshot *cached.Snapshot
 	client   kubernetes.Interface
 	factory  informers.SharedInformerFactory
 	binders  []string
 }
 
-func (h *handle) SnapshotSharedLister() fwk.SharedLister                 { return h.snapshot }
+func (h *handle) SnapshotSharedLister() compat.SharedLister              { return h.snapshot }
 func (h *handle) ClientSet() kubernetes.Interface                        { return h.client }
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
-func (h *handle) APICacher() fwk.APICacher                               { return nil }
+func (h *handle) APICacher() compat.APICacher                            { return nil }
 func (h *handle) ProfileName() string                                    { return "here" }
 func (h *handle) ListPlugins() *config.Plugins {
 	plugins := &config.Plugins{}
@@ -383,17 +388,33 @@ func TestArgumentsAreRefused(t *testing.T) {
 }
 
 func TestDeletedPodsAndNodesAreForgotten(t *testing.T) {
-	if gone, ok := deleted(last(pod("x", "", ""))).(*v1.Pod); !ok || gone.Name != "x" {
-		t.Error("what an informer has missed is not understood")
+	offering, asking := node("n", "", 1), pod("x", "1 400", "")
+	p := plugin(t, "", []*v1.Node{offering})
+	client := fake.NewClientset(offering, asking)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	p.handle.(*handle).factory = factory
+	if err := p.follow(); err != nil {
+		t.Fatal(err)
 	}
-	p := plugin(t, "", []*v1.Node{node("n", "", 1)})
-	fits(p, pod("x", "1 400", ""), "n")
-	if _, ok := p.nodes.kept.Load("n"); !ok {
+	factory.Start(t.Context().Done())
+	factory.WaitForCacheSync(t.Context().Done())
+	fits(p, asking, "n")
+	p.ledger.Reserve(asking.UID, "n", 1, 400)
+	if _, ok := p.nodes.Load("n"); !ok {
 		t.Fatal("nothing is kept")
 	}
-	p.nodes.forget("n")
-	if _, ok := p.nodes.kept.Load("n"); ok {
-		t.Error("the node is kept")
+	err := errors.Join(
+		client.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}),
+		client.CoreV1().Pods("default").Delete(t.Context(), "x", metav1.DeleteOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgotten := func(context.Context) (bool, error) {
+		_, ok := p.nodes.Load("n")
+		return !ok && p.ledger.Len() == 0, nil
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, forgotten); err != nil {
+		t.Errorf("%d pods are kept, or the node: %v", p.ledger.Len(), err)
 	}
 }
 
@@ -454,13 +475,13 @@ func BenchmarkFilter(b *testing.B) {
 			pods = append(pods, pod(fmt.Sprint(name, "-", d), fmt.Sprint("1 600 - ", d), name))
 		}
 	}
-	p := &Plugin{handle: &handle{binders: []string{Name}}, ledger: &gpu.Ledger{}}
+	p := &Plugin{handle: &handle{}, ledger: &gpu.Ledger{}, configError: func() string { return "" }}
 	infos, _ := cached.NewSnapshot(pods, there).NodeInfos().List()
 	waiting, state := pod("waiting", "1 500", ""), framework.NewCycleState()
 	p.PreFilter(b.Context(), state, waiting, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		p.nodes.forget(there[0].Name)
+		p.nodes.Delete(there[0].Name)
 		for _, info := range infos {
 			p.Filter(b.Context(), state, waiting, info)
 		}

@@ -50,7 +50,6 @@ type cluster struct {
 	size, used clusterSize
 }
 
-// boundPod is a pod on its node.
 type boundPod struct {
 	size clusterSize
 	seen time.Time // when it was seen there first
@@ -60,7 +59,6 @@ func newCluster() *cluster {
 	return &cluster{nodes: map[string]clusterSize{}, bound: map[types.UID]boundPod{}}
 }
 
-// look returns the size of the cluster, and its free share.
 func (c *cluster) look() (size clusterSize, free float64) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -73,17 +71,13 @@ func (c *cluster) look() (size clusterSize, free float64) {
 
 // setNode counts what a node has, nil if it is gone.
 func (c *cluster) setNode(name string, node *v1.Node) {
-	var size clusterSize
-	if node != nil {
-		size = sizeOfNode(node)
-	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.size = c.size.plus(c.nodes[name], -1).plus(size, 1)
+	c.size = c.size.plus(c.nodes[name], -1)
+	delete(c.nodes, name)
 	if node != nil {
-		c.nodes[name] = size
-	} else {
-		delete(c.nodes, name)
+		c.nodes[name] = sizeOfNode(node)
+		c.size = c.size.plus(c.nodes[name], 1)
 	}
 }
 
@@ -91,7 +85,7 @@ func sizeOfNode(node *v1.Node) clusterSize {
 	all := node.Status.Allocatable
 	size := clusterSize{cpuMilli: all.Cpu().MilliValue(), memory: all.Memory().Value()}
 	if devices, err := gpu.CapacityOf(node); err == nil {
-		gpus := int64(devices.Count)
+		gpus := int64(len(devices.Free))
 		for _, each := range devices.Counted {
 			gpus += each.Free
 		}
@@ -100,7 +94,6 @@ func sizeOfNode(node *v1.Node) clusterSize {
 	return size
 }
 
-// holds reports whether a pod counts as bound.
 func (c *cluster) holds(uid types.UID) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -108,7 +101,6 @@ func (c *cluster) holds(uid types.UID) bool {
 	return known
 }
 
-// bind counts a pod on its node.
 func (c *cluster) bind(uid types.UID, requests orders.Requests, now time.Time) {
 	size := clusterSize{requests.GPUs * requests.GPUMilli, requests.MilliCPU, requests.Memory}
 	c.mutex.Lock()

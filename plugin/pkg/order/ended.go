@@ -28,7 +28,8 @@ type endedPod struct {
 }
 
 // learnFromEnded learns the run times of pods that ended before they were watched and are still listed. The informer of
-// kube-scheduler leaves them out. A failure is logged: estimates are then those of a cluster in which nothing has ended.
+// kube-scheduler leaves them out. A failure is logged: estimates are then those of a cluster in which nothing has
+// ended.
 func (q *queue) learnFromEnded(ctx context.Context, client kubernetes.Interface) {
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	var ended []endedPod

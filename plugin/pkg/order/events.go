@@ -5,11 +5,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/podowner"
 )
 
@@ -27,11 +28,7 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 	podEvents, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { q.onPod(obj.(*v1.Pod)) },
 		UpdateFunc: func(_, obj any) { q.onPod(obj.(*v1.Pod)) },
-		DeleteFunc: func(obj any) {
-			if pod, ok := deleted(obj).(*v1.Pod); ok {
-				q.onEnd(pod)
-			}
-		},
+		DeleteFunc: compat.OnDelete(q.onEnd),
 	})
 	if err != nil {
 		return err
@@ -39,11 +36,7 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 	nodeEvents, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { q.onNode(nil, obj.(*v1.Node)) },
 		UpdateFunc: func(before, obj any) { q.onNode(before.(*v1.Node), obj.(*v1.Node)) },
-		DeleteFunc: func(obj any) {
-			if node, ok := deleted(obj).(*v1.Node); ok {
-				q.cluster.setNode(node.Name, nil)
-			}
-		},
+		DeleteFunc: compat.OnDelete(func(node *v1.Node) { q.cluster.setNode(node.Name, nil) }),
 	})
 	if err != nil {
 		return err
@@ -64,19 +57,16 @@ func (q *queue) follow(ctx context.Context, factory informers.SharedInformerFact
 		case <-waiting.Done():
 		}
 	}
-	go q.forgetRegularly(ctx, pods.Lister())
+	lister := pods.Lister()
+	go wait.UntilWithContext(ctx, func(context.Context) {
+		q.forget(func(pod *v1.Pod) bool {
+			listed, err := lister.Pods(pod.Namespace).Get(pod.Name)
+			return err == nil && listed.UID == pod.UID && listed.Spec.NodeName == ""
+		})
+	}, forgetInterval)
 	return nil
 }
 
-// deleted returns an object that an informer says was deleted.
-func deleted(obj any) any {
-	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		return last.Obj
-	}
-	return obj
-}
-
-// onNode counts a node that came or was changed.
 func (q *queue) onNode(before, node *v1.Node) {
 	// Heartbeats change neither.
 	if before != nil && sizeOfNode(before) == sizeOfNode(node) {
@@ -112,21 +102,4 @@ func (q *queue) onEnd(pod *v1.Pod) {
 		began = started.Time
 	}
 	q.runTimes.Note(requestsOf(pod), podowner.Of(pod), q.clock().Sub(began).Seconds())
-}
-
-// forgetRegularly drops pods that no longer wait until the context is done.
-func (q *queue) forgetRegularly(ctx context.Context, pods listers.PodLister) {
-	ticker := time.NewTicker(forgetInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			q.forget(func(pod *v1.Pod) bool {
-				found, err := pods.Pods(pod.Namespace).Get(pod.Name)
-				return err == nil && found.UID == pod.UID && found.Spec.NodeName == ""
-			})
-		}
-	}
 }

@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/orders"
 	"steersman.dev/plugin/internal/pluginargs"
 )
@@ -26,9 +27,9 @@ import (
 const Name = "SteersmanOrder"
 
 var (
-	_ fwk.QueueSortPlugin   = &Plugin{}
-	_ fwk.PreEnqueuePlugin  = &Plugin{}
-	_ fwk.EnqueueExtensions = &Plugin{}
+	_ compat.QueueSortPlugin   = &Plugin{}
+	_ compat.PreEnqueuePlugin  = &Plugin{}
+	_ compat.EnqueueExtensions = &Plugin{}
 )
 
 // Args are the plugin's arguments in a KubeSchedulerConfiguration.
@@ -38,7 +39,8 @@ type Args struct {
 	Order string `json:"order"`
 }
 
-// Plugin orders the queue for a profile. All profiles of a scheduler have one queue, and share what is known of its pods.
+// Plugin orders the queue for a profile. All profiles of a scheduler have one queue, and share what is known of its
+// pods.
 type Plugin struct {
 	order  *orders.Order
 	queue  *queue // nil with age, which needs nothing of pods
@@ -53,7 +55,7 @@ var (
 )
 
 // New makes the plugin of a profile. It fails if kube-scheduler cannot follow the order.
-func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+func New(ctx context.Context, given runtime.Object, handle compat.Handle) (compat.Plugin, error) {
 	args := Args{Order: "age"}
 	if err := pluginargs.Decode(given, &args); err != nil {
 		return nil, err
@@ -69,13 +71,13 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 			return nil, err
 		}
 	}
-	logger.Info("Order of the queue", "order", order.Name, "profile", fwk.ProfileName(handle))
+	logger.Info("Order of the queue", "order", order.Name, "profile", compat.ProfileName(handle))
 	return plugin, nil
 }
 
 // sharedQueue returns the queue of a scheduler, which its first profile makes. kube-scheduler itself checks that all
 // profiles have the same arguments.
-func sharedQueue(ctx context.Context, order *orders.Order, handle fwk.Handle) (*queue, error) {
+func sharedQueue(ctx context.Context, order *orders.Order, handle compat.Handle) (*queue, error) {
 	factory := handle.SharedInformerFactory()
 	queuesMutex.Lock()
 	defer queuesMutex.Unlock()
@@ -95,7 +97,6 @@ func sharedQueue(ctx context.Context, order *orders.Order, handle fwk.Handle) (*
 	return made, nil
 }
 
-// Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
 // EventsToRegister returns none: no pod is ever held back here.
@@ -112,8 +113,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 
 // Less reports whether one goes before the other: by priority, score and age. With the order age it is that of
 // kube-scheduler's PrioritySort, to which a pod is as old as its last attempt.
-func (p *Plugin) Less(one, other fwk.QueuedEntity) bool {
-	if a, b := fwk.Priority(one), fwk.Priority(other); a != b {
+func (p *Plugin) Less(one, other compat.QueuedEntity) bool {
+	if a, b := compat.Priority(one), compat.Priority(other); a != b {
 		return a > b
 	}
 	if p.queue != nil {
@@ -126,12 +127,12 @@ func (p *Plugin) Less(one, other fwk.QueuedEntity) bool {
 }
 
 // rank returns the rank of a pod; a pod group has that of its first one.
-func (p *Plugin) rank(entity fwk.QueuedEntity) rank {
-	if pod := fwk.PodOf(entity); pod != nil {
+func (p *Plugin) rank(entity compat.QueuedEntity) rank {
+	if pod := compat.PodOf(entity); pod != nil {
 		return p.rankOf(pod)
 	}
 	first := last
-	for _, pod := range fwk.PodsOf(entity) {
+	for _, pod := range compat.PodsOf(entity) {
 		if each := p.rankOf(pod); each.before(first) {
 			first = each
 		}
@@ -139,18 +140,14 @@ func (p *Plugin) rank(entity fwk.QueuedEntity) rank {
 	return first
 }
 
+// rankOf returns the rank of a pod. Once it tells that a pod has none; one that was deleted may have lost it already.
 func (p *Plugin) rankOf(pod *v1.Pod) rank {
-	found, known := p.queue.rankOf(pod.UID)
+	rank, known := p.queue.rankOf(pod.UID)
 	if !known {
-		p.warnOfMissingScore(pod)
+		p.warn.Do(func() {
+			p.logger.Error(nil, "A pod is in the queue without a score; enable the plugin at preEnqueue, too "+
+				"(multiPoint does). Such pods go last, by age", "pod", klog.KObj(pod))
+		})
 	}
-	return found
-}
-
-// warnOfMissingScore tells once that a pod has no score. A pod that was deleted may have lost it already.
-func (p *Plugin) warnOfMissingScore(pod *v1.Pod) {
-	p.warn.Do(func() {
-		p.logger.Error(nil, "A pod is in the queue without a score; enable the plugin at preEnqueue, too (multiPoint does). "+
-			"Such pods go last, by age", "pod", klog.KObj(pod))
-	})
+	return rank
 }

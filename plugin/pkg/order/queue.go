@@ -18,7 +18,6 @@ type rank struct {
 	arrived time.Duration // from the start of the scheduler
 }
 
-// last is the rank of a pod that is not known.
 var last = rank{math.Inf(1), math.MaxInt64}
 
 func (r rank) before(other rank) bool {
@@ -41,7 +40,6 @@ type queue struct {
 	ended   map[types.UID]bool // pods that were seen to end, nil once it is known which ended before
 }
 
-// waitingPod is what is known of a pod.
 type waitingPod struct {
 	rank
 	pod      *v1.Pod
@@ -123,8 +121,8 @@ func (q *queue) stopWaiting(entry *waitingPod) {
 	}
 }
 
-// forget drops the pods that do not wait now, and did not at the last call. It finds them whatever order events come in:
-// a pod may enter the queue after its deletion was seen here.
+// forget drops the pods that do not wait now, and did not at the last call. It finds them whatever order events come
+// in: a pod may enter the queue after its deletion was seen here.
 func (q *queue) forget(waits func(*v1.Pod) bool) {
 	q.mutex.RLock()
 	known := make([]*v1.Pod, 0, len(q.pods))

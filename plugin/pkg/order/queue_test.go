@@ -10,12 +10,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	backend "k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	testingclock "k8s.io/utils/clock/testing"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 )
 
 // fits is a plugin that refused a pod.
@@ -41,7 +42,7 @@ func line(t *testing.T, spec string) *waitingLine {
 	}}}
 	made := backend.NewTestQueue(t.Context(), p.Less,
 		backend.WithClock(clock),
-		backend.WithPreEnqueuePluginMap(map[string]map[string]fwk.PreEnqueuePlugin{"here": {Name: p}}),
+		backend.WithPreEnqueuePluginMap(map[string]map[string]compat.PreEnqueuePlugin{"here": {Name: p}}),
 		backend.WithQueueingHintMapPerProfile(backend.QueueingHintMapPerProfile{"here": hints}))
 	t.Cleanup(made.Close)
 	return &waitingLine{made, t, clock}

@@ -94,7 +94,6 @@ func (a *Args) check() error {
 	return a.checkSource()
 }
 
-// checkSource checks that there is one source of scores.
 func (a *Args) checkSource() error {
 	local := a.Policy != "" || a.PolicyFile != ""
 	switch {
@@ -112,7 +111,6 @@ func (a *Args) checkSource() error {
 	return nil
 }
 
-// parseDuration parses the duration of a field and checks its range.
 func parseDuration(field, text string, least, most time.Duration) (time.Duration, error) {
 	value, err := time.ParseDuration(text)
 	if err != nil {

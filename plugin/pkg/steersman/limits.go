@@ -3,15 +3,18 @@ package steersman
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/remote"
 )
@@ -21,21 +24,21 @@ type limitSource interface {
 	Limit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (*remote.Limit, error)
 }
 
-// limitApplied is CycleState data: PreFilter left the pod only the nodes that keep its limit.
-type limitApplied struct{}
+// marker is CycleState data that says all by being there.
+type marker struct{}
 
-// Clone implements fwk.StateData.
-func (l limitApplied) Clone() fwk.StateData { return l }
+func (m marker) Clone() fwk.StateData { return m }
 
-const limitAppliedKey = fwk.StateKey(Name + "/latency")
+const (
+	// limitAppliedKey: PreFilter left the pod only the nodes that keep its limit.
+	limitAppliedKey = fwk.StateKey(Name + "/latency")
+	// preemptionDryRunKey: preemption has removed pods from the state of a node that it considers.
+	preemptionDryRunKey = fwk.StateKey(Name + "/preemption-dry-run")
 
-// preemptionDryRun is CycleState data: preemption has removed pods from the state of a node that it considers.
-type preemptionDryRun struct{}
-
-// Clone implements fwk.StateData.
-func (d preemptionDryRun) Clone() fwk.StateData { return d }
-
-const preemptionDryRunKey = fwk.StateKey(Name + "/preemption-dry-run")
+	// maxRetries is how many pods are remembered that are to be tried without their limit; beyond it the oldest are
+	// forgotten, and restricted once more.
+	maxRetries = 10_000
+)
 
 // PreFilter leaves a pod with a hard limit of its latency the nodes that keep it, if there are such nodes among those
 // that fit for it. The service says which these are; if it does not within the timeout, the pod has no limit. It never
@@ -45,7 +48,7 @@ const preemptionDryRunKey = fwk.StateKey(Name + "/preemption-dry-run")
 // that no such node takes for another reason, such as anti-affinity, is tried again without its limit (PostFilter).
 func (p *Plugin) PreFilter(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
-) (result *fwk.PreFilterResult, status *fwk.Status) {
+) (result *compat.PreFilterResult, status *fwk.Status) {
 	if p.limits == nil || !isLimited(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -55,7 +58,8 @@ func (p *Plugin) PreFilter(
 			result, status = nil, fwk.NewStatus(fwk.Skip)
 		}
 	}()
-	if p.retryWithoutLimit.take(pod.UID) {
+	if _, retried := p.retryWithoutLimit.Get(pod.UID); retried {
+		p.retryWithoutLimit.Remove(pod.UID)
 		p.recorder.observeLimit("relaxed")
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -63,8 +67,8 @@ func (p *Plugin) PreFilter(
 	if len(kept) == 0 {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(limitAppliedKey, limitApplied{})
-	return &fwk.PreFilterResult{NodeNames: sets.New(kept...)}, nil
+	state.Write(limitAppliedKey, marker{})
+	return &compat.PreFilterResult{NodeNames: sets.New(kept...)}, nil
 }
 
 // isLimited reports whether a pod has an annotation that limits its latency, valid or not. The service is asked about a
@@ -72,12 +76,7 @@ func (p *Plugin) PreFilter(
 func isLimited(pod *v1.Pod) bool { return hasAnnotation(pod, remote.LimitKeys) }
 
 func hasAnnotation(pod *v1.Pod, keys []string) bool {
-	for _, key := range keys {
-		if _, there := pod.Annotations[key]; there {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(keys, func(key string) bool { return metav1.HasAnnotation(pod.ObjectMeta, key) })
 }
 
 // nodesWithinLimit returns the nodes that keep the pod's limit; none: it is not to be restricted.
@@ -91,7 +90,11 @@ func (p *Plugin) nodesWithinLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.
 	if len(open) == 0 {
 		return nil
 	}
-	limit, err := p.requestLimit(ctx, pod, open)
+	var limit *remote.Limit
+	err := p.guard(ctx, p.limitBreaker, func(ctx context.Context) (err error) {
+		limit, err = p.limits.Limit(ctx, pod, open)
+		return err
+	})
 	if err != nil {
 		p.logger.log(noLatencyLimit, reasonOf(err), err)
 		if hasAnnotation(pod, remote.HardLimitKeys) {
@@ -109,40 +112,26 @@ func (p *Plugin) nodesWithinLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.
 	return limit.Nodes
 }
 
-// requestLimit asks the service within the timeout, and tells its breaker how it went.
-func (p *Plugin) requestLimit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (*remote.Limit, error) {
-	if !p.limitBreaker.Allow() {
-		return nil, errOpen
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.args.timeout)
-	defer cancel()
-	limit, err := p.limits.Limit(ctx, pod, nodes)
-	p.limitBreaker.Done(remote.Failure(err))
-	return limit, err
-}
-
 // PostFilter retries a pod at once without its limit if no node that keeps the limit can take it.
 func (p *Plugin) PostFilter(
-	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader,
-) (*fwk.PostFilterResult, *fwk.Status) {
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ compat.NodeToStatusReader,
+) (*compat.PostFilterResult, *fwk.Status) {
 	if _, err := state.Read(limitAppliedKey); err == nil {
-		p.retryWithoutLimit.put(pod.UID)
+		p.retryWithoutLimit.Add(pod.UID, nil)
 		p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{klog.KObj(pod).String(): pod})
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// PreFilterExtensions implements fwk.PreFilterPlugin.
-func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+func (p *Plugin) PreFilterExtensions() compat.PreFilterExtensions { return p }
 
-// AddPod implements fwk.PreFilterExtensions.
 func (p *Plugin) AddPod(context.Context, fwk.CycleState, *v1.Pod, fwk.PodInfo, fwk.NodeInfo) *fwk.Status {
 	return nil
 }
 
 // RemovePod records that preemption considers a node, see Filter.
 func (p *Plugin) RemovePod(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ fwk.PodInfo, _ fwk.NodeInfo) *fwk.Status {
-	state.Write(preemptionDryRunKey, preemptionDryRun{})
+	state.Write(preemptionDryRunKey, marker{})
 	return nil
 }
 
@@ -165,7 +154,7 @@ func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
 	if !ok || info.Node() == nil || len(scheduler.AdmissionCheck(pod, info, false)) > 0 {
 		return false
 	}
-	tainted := fwk.IsTainted(info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling)
+	tainted := compat.IsTainted(info.Node().Spec.Taints, pod.Spec.Tolerations, preventsScheduling)
 	request, err := gpu.RequestOf(pod)
 	if tainted || err != nil {
 		return false
@@ -173,8 +162,8 @@ func isFeasible(pod *v1.Pod, node fwk.NodeInfo) bool {
 	if request.Count == 0 {
 		return true
 	}
-	there := gpu.NodeState(node)
-	return there.Err == nil && there.Accepts(request) && there.Fits(request)
+	gpus := gpu.Assumed.NodeState(node)
+	return gpus.Err == nil && gpus.Accepts(&request) && gpus.Fits(&request)
 }
 
 func preventsScheduling(taint *v1.Taint) bool {

@@ -14,10 +14,10 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/remote"
 )
 
@@ -28,7 +28,7 @@ type told struct {
 	activated []string
 }
 
-func (t *told) EventRecorder() fwk.EventRecorder { return t.recorder }
+func (t *told) EventRecorder() eventRecorder { return t.recorder }
 func (t *told) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	for key := range pods {
 		t.activated = append(t.activated, key)
@@ -164,27 +164,47 @@ func TestNothingIsEvictedForALimitBeforeOtherNodesWereTried(t *testing.T) {
 	}
 }
 
+// remembered puts a pod among those that are tried without their limit.
+func remembered(plugin *Plugin, uid string) *v1.Pod {
+	pod, state := observeLimit("100"), framework.NewCycleState()
+	pod.UID = types.UID(uid)
+	state.Write(limitAppliedKey, marker{})
+	plugin.PostFilter(context.Background(), state, pod, nil)
+	return pod
+}
+
 func TestFewPodsAreRemembered(t *testing.T) {
-	pods := newRetryWithoutLimit()
-	for i := range 2 * maxRetries {
-		pods.put(types.UID(fmt.Sprint(i)))
+	plugin, _ := limiting(t, nodesOf(2), 200, 30)
+	var last *v1.Pod
+	for i := range maxRetries + 1 {
+		last = remembered(plugin, fmt.Sprint(i))
 	}
-	if pods.pods.Len() != maxRetries || pods.take("0") || !pods.take(types.UID(fmt.Sprint(maxRetries))) {
-		t.Errorf("%d pods", pods.pods.Len())
+	first := last.DeepCopy()
+	first.UID = "0"
+	if plugin.retryWithoutLimit.Len() != maxRetries {
+		t.Errorf("%d pods", plugin.retryWithoutLimit.Len())
+	}
+	for _, each := range []struct {
+		pod  *v1.Pod
+		left string
+	}{{first, "node-1"}, {last, ""}, {last, "node-1"}} {
+		if result, _ := left(t, plugin, each.pod, nodesOf(2)); result != each.left {
+			t.Errorf("pod %s: left are %q, not %q", each.pod.UID, result, each.left)
+		}
 	}
 }
 
 func TestAPodThatWasTriedBeforeIsRememberedAsLongAsOthers(t *testing.T) {
-	pods := newRetryWithoutLimit()
-	pods.put("twice")
-	if !pods.take("twice") || pods.take("twice") {
-		t.Error("a pod is not tried once without its limit")
+	plugin, _ := limiting(t, nodesOf(2), 200, 30)
+	pod := remembered(plugin, "twice")
+	if result, _ := left(t, plugin, pod, nodesOf(2)); result != "" {
+		t.Error("the pod is not tried without its limit")
 	}
 	for i := range maxRetries - 1 {
-		pods.put(types.UID(fmt.Sprint(i)))
+		remembered(plugin, fmt.Sprint(i))
 	}
-	pods.put("twice")
-	if !pods.take("twice") {
+	remembered(plugin, "twice")
+	if result, _ := left(t, plugin, pod, nodesOf(2)); result != "" {
 		t.Error("a pod is forgotten since it was tried before")
 	}
 }

@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
 	"steersman.dev/plugin/internal/scoring"
 )
 

@@ -1,6 +1,7 @@
 package steersman
 
 import (
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,41 +16,36 @@ import (
 // The plugin's metrics, on the scheduler's own /metrics.
 var (
 	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "steersman_plugin_decisions_total", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_decisions_total",
 		Help: "Pods by whether the scores of the policy counted: scored, or neutral (in shadow all).",
 	}, []string{"profile", "outcome"})
 	unscored = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "steersman_plugin_unscored_total", StabilityLevel: metrics.ALPHA,
-		Help: "Pods whose scores did not count, by reason; in shadow all.",
+		Name: "steersman_plugin_unscored_total", Help: "Pods whose scores did not count, by reason; in shadow all.",
 	}, []string{"profile", "reason"})
 	agreement = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "steersman_plugin_agreement_total", StabilityLevel: metrics.ALPHA,
-		Help: "Pods bound: whether they went where the policy wanted.",
+		Name: "steersman_plugin_agreement_total", Help: "Pods bound: whether they went where the policy wanted.",
 	}, []string{"profile", "agrees"})
 	latencyLimits = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "steersman_plugin_latency_limits_total", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_latency_limits_total",
 		Help: "Attempts at pods with a hard limit of latency, by what became of it: kept_safely, kept, kept_by_no_node, " +
 			"not_measured, no_answer (the service was not asked, or gave none in time), or relaxed (other filters left none of " +
 			"the nodes that keep it).",
 	}, []string{"profile", "outcome"})
 	seconds = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Name: "steersman_plugin_decision_duration_seconds", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_decision_duration_seconds",
 		Help: "Time that scores took.", Buckets: metrics.ExponentialBuckets(0.00001, 2, 20),
 	}, []string{"profile"})
 	policyReads = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "steersman_plugin_policy_reads_total", StabilityLevel: metrics.ALPHA,
-		Help: "Reads of the policy file by result: loaded or refused.",
+		Name: "steersman_plugin_policy_reads_total", Help: "Reads of the policy file by result: loaded or refused.",
 	}, []string{"profile", "result"})
 	policyLoaded = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name: "steersman_plugin_policy_loaded", StabilityLevel: metrics.ALPHA,
-		Help: "1 if there is a policy.",
+		Name: "steersman_plugin_policy_loaded", Help: "1 if there is a policy.",
 	}, []string{"profile"})
 	policySince = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name: "steersman_plugin_policy_loaded_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-		Help: "Unix time at which the policy in use was read.",
+		Name: "steersman_plugin_policy_loaded_timestamp_seconds", Help: "Unix time at which the policy in use was read.",
 	}, []string{"profile"})
 	breakerState = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name: "steersman_plugin_breaker_state", StabilityLevel: metrics.ALPHA,
+		Name: "steersman_plugin_breaker_state",
 		Help: "1 for the state of a circuit breaker (of scores, and with a service of limits): closed, open or half-open.",
 	}, []string{"profile", "breaker", "state"})
 )
@@ -87,11 +83,7 @@ func (r *recorder) observeLimit(outcome string) {
 }
 
 func (r *recorder) observeBinding(agrees bool) {
-	label := "false"
-	if agrees {
-		label = "true"
-	}
-	agreement.WithLabelValues(r.profile, label).Inc()
+	agreement.WithLabelValues(r.profile, strconv.FormatBool(agrees)).Inc()
 }
 
 // observePolicyRead records a look at the policy file: the policy in use, and what was wrong with the file.
@@ -109,11 +101,11 @@ func (r *recorder) observePolicyRead(loaded *native.LoadedPolicy, err error) {
 }
 
 func (r *recorder) observeBreaker(name string, now breaker.State) {
-	for _, state := range []breaker.State{breaker.Closed, breaker.Open, breaker.HalfOpen} {
+	for _, state := range breaker.States {
 		value := 0.0
 		if state == now {
 			value = 1
 		}
-		breakerState.WithLabelValues(r.profile, name, state.String()).Set(value)
+		breakerState.WithLabelValues(r.profile, name, string(state)).Set(value)
 	}
 }

@@ -1,6 +1,6 @@
-// Package steersman is a plugin for kube-scheduler: nodes are ranked by a policy of steersman (PreScore, Score), which is
-// evaluated in this process (native) or asked of a score service, and with a service pods with a hard limit of latency
-// are kept to the nodes that keep it (PreFilter, Filter, PostFilter).
+// Package steersman is a plugin for kube-scheduler: nodes are ranked by a policy of steersman (PreScore, Score), which
+// is evaluated in this process (native) or asked of a score service, and with a service pods with a hard limit of
+// latency are kept to the nodes that keep it (PreFilter, Filter, PostFilter).
 //
 // It never costs a pod its node. Whatever goes wrong, PreScore and Score succeed, every node gets the same score, so
 // that the other plugins decide, and a counter says why.
@@ -9,14 +9,18 @@ package steersman
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/lru"
 
 	"steersman.dev/plugin/internal/breaker"
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -29,44 +33,44 @@ const reloadInterval = time.Second
 
 // Plugin scores nodes for one profile.
 type Plugin struct {
+	scoreWriter
 	args              *Args
 	source            scoring.Source
 	policyStore       *native.PolicyStore // nil if the scores are a service's
 	limits            limitSource         // nil without a service, and in shadow
 	limitBreaker      *breaker.Breaker
-	retryWithoutLimit *retryWithoutLimit
-	handle            fwk.Handle
+	retryWithoutLimit *lru.Cache // pods that are to be tried without their limit, once
+	handle            compat.Handle
 	breaker           *breaker.Breaker
 	recorder          *recorder
 	logger            *throttledLogger
 }
 
 var (
-	_ fwk.PreFilterPlugin  = (*Plugin)(nil)
-	_ fwk.FilterPlugin     = (*Plugin)(nil)
-	_ fwk.PostFilterPlugin = (*Plugin)(nil)
-	_ fwk.PreScorePlugin   = (*Plugin)(nil)
-	_ fwk.ScorePlugin      = (*Plugin)(nil)
-	_ fwk.ScoreExtensions  = (*Plugin)(nil)
-	_ fwk.SignPlugin       = (*Plugin)(nil)
-	_ fwk.PostBindPlugin   = (*Plugin)(nil)
+	_ compat.PreFilterPlugin  = (*Plugin)(nil)
+	_ compat.FilterPlugin     = (*Plugin)(nil)
+	_ compat.PostFilterPlugin = (*Plugin)(nil)
+	_ compat.PreScorePlugin   = (*Plugin)(nil)
+	_ compat.ScorePlugin      = (*Plugin)(nil)
+	_ compat.SignPlugin       = (*Plugin)(nil)
+	_ compat.PostBindPlugin   = (*Plugin)(nil)
 )
 
 // New returns the plugin of a profile. It fails if its arguments are invalid, and not because a file or a service is
 // missing.
-func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+func New(ctx context.Context, given runtime.Object, handle compat.Handle) (compat.Plugin, error) {
 	args, err := parseArgs(given)
 	if err != nil {
 		return nil, err
 	}
-	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", fwk.ProfileName(handle))
+	logger := klog.FromContext(ctx).WithValues("plugin", Name, "profile", compat.ProfileName(handle))
 	plugin := &Plugin{
 		args:              args,
-		retryWithoutLimit: newRetryWithoutLimit(),
+		retryWithoutLimit: lru.New(maxRetries),
 		handle:            handle,
 		breaker:           breaker.New(args.Breaker.Failures, args.open),
 		limitBreaker:      breaker.New(args.Breaker.Failures, args.open),
-		recorder:          newRecorder(fwk.ProfileName(handle)),
+		recorder:          newRecorder(compat.ProfileName(handle)),
 		logger:            newThrottledLogger(logger),
 	}
 	if err := plugin.createSources(ctx, logger, handle); err != nil {
@@ -76,24 +80,16 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	return plugin, nil
 }
 
-// Name implements fwk.Plugin.
 func (p *Plugin) Name() string { return Name }
 
 // reloadAndObserve reloads the policy file, if there is one, and publishes the states of the breakers every second.
 func (p *Plugin) reloadAndObserve(ctx context.Context, hasLimits bool) {
-	ticker := time.NewTicker(reloadInterval)
-	defer ticker.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(context.Context) {
 		p.observeBreakers(hasLimits)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
 		if p.policyStore != nil {
 			p.policyStore.Reload()
 		}
-	}
+	}, reloadInterval)
 }
 
 // observeBreakers publishes the states of the breakers; that of limits only if they are asked for.
@@ -104,7 +100,6 @@ func (p *Plugin) observeBreakers(hasLimits bool) {
 	}
 }
 
-// stateKey is the key of a pod's scores in the CycleState.
 const stateKey = fwk.StateKey(Name)
 
 // scoreResult holds the scores of the nodes that a pod may go to.
@@ -129,55 +124,42 @@ func (p *Plugin) PreScore(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return nil
 }
 
-// Score returns the neutral score; NormalizeScore writes those of PreScore, for all nodes at once. It always succeeds.
-func (p *Plugin) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
+// scoreWriter writes the scores that PreScore of Plugin found, for all nodes at once. It always succeeds.
+type scoreWriter struct{}
+
+// Score returns the neutral score, which stays where PreScore is not enabled or found none.
+func (scoreWriter) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
 	return scoring.Neutral, nil
 }
 
-// ScoreExtensions returns the plugin itself.
-func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
+func (w scoreWriter) ScoreExtensions() compat.ScoreExtensions { return w }
 
-// NormalizeScore writes the scores that PreScore found. It always succeeds.
-func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList) *fwk.Status {
-	writeScores(state, out)
-	return nil
-}
-
-// writeScores writes the scores that PreScore found, if it is enabled and found any.
-func writeScores(state fwk.CycleState, out fwk.NodeScoreList) {
-	value, err := state.Read(stateKey)
-	if err != nil {
-		return
-	}
+// NormalizeScore writes the scores.
+func (scoreWriter) NormalizeScore(
+	_ context.Context, state fwk.CycleState, _ *v1.Pod, out compat.NodeScoreList,
+) *fwk.Status {
+	value, _ := state.Read(stateKey)
 	if result, ok := value.(*scoreResult); ok && result.matches(out) {
 		for i := range out {
 			out[i].Score = result.scores[i]
 		}
 	}
+	return nil
 }
 
 // matches reports whether there are scores about these nodes, which kube-scheduler lists in the order of PreScore.
-func (r *scoreResult) matches(listed fwk.NodeScoreList) bool {
-	if r.scores == nil || len(listed) != len(r.nodes) {
-		return false
-	}
-	for i, node := range r.nodes {
-		if node.Node().Name != listed[i].Name {
-			return false
-		}
-	}
-	return true
+func (r *scoreResult) matches(listed compat.NodeScoreList) bool {
+	return r.scores != nil && slices.EqualFunc(r.nodes, listed, func(node fwk.NodeInfo, score compat.NodeScore) bool {
+		return node.Node().Name == score.Name
+	})
 }
 
 // PostBind counts whether the pod was bound to the node that the source ranked first.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
-	value, err := state.Read(stateKey)
-	if err != nil {
-		return // there was but one node
-	}
+	value, _ := state.Read(stateKey)
 	result, ok := value.(*scoreResult)
 	if !ok || result.wanted == "" {
-		return
+		return // there was but one node, or there are no scores
 	}
 	p.logBinding(ctx, pod, node, result)
 	agrees := result.wanted == node

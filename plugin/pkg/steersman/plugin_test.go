@@ -14,36 +14,36 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/breaker"
-	fwk "steersman.dev/plugin/internal/framework"
-	"steersman.dev/plugin/internal/remote"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/scoring"
 )
 
 // handle is what the plugin needs of a scheduler. What minors have added to these interfaces is not called.
 type handle struct {
-	fwk.Handle
+	compat.Handle
 	profile string
 	nodes   []fwk.NodeInfo
 }
 
-func (h *handle) ProfileName() string                    { return h.profile }
-func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{nodes: h.nodes} }
+func (h *handle) ProfileName() string                       { return h.profile }
+func (h *handle) SnapshotSharedLister() compat.SharedLister { return sharedLister{nodes: h.nodes} }
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactory(nil, 0) // which nobody starts
 }
 
 type sharedLister struct {
-	fwk.SharedLister
+	compat.SharedLister
 	nodes []fwk.NodeInfo
 }
 
-func (l sharedLister) NodeInfos() fwk.NodeInfoLister { return nodeInfoLister{nodes: l.nodes} }
+func (l sharedLister) NodeInfos() compat.NodeInfoLister { return nodeInfoLister{nodes: l.nodes} }
 
 type nodeInfoLister struct {
-	fwk.NodeInfoLister
+	compat.NodeInfoLister
 	nodes []fwk.NodeInfo
 }
 
@@ -95,13 +95,13 @@ func cycle(t *testing.T, plugin *Plugin, pod *v1.Pod, nodes []fwk.NodeInfo) ([]i
 
 func scoresOf(t *testing.T, plugin *Plugin, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) []int64 {
 	t.Helper()
-	listed := make(fwk.NodeScoreList, len(nodes))
+	listed := make(compat.NodeScoreList, len(nodes))
 	for i, node := range nodes {
 		score, status := plugin.Score(t.Context(), state, pod, node)
 		if !status.IsSuccess() {
 			t.Errorf("Score: %v", status)
 		}
-		listed[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
+		listed[i].Name, listed[i].Score = node.Node().Name, score
 	}
 	if status := plugin.NormalizeScore(t.Context(), state, pod, listed); !status.IsSuccess() {
 		t.Errorf("NormalizeScore: %v", status)
@@ -185,7 +185,9 @@ func TestWhateverGoesWrongAllNodesAreEqual(t *testing.T) {
 		{"hangs", "deadline", true, func(ctx context.Context, _ []int64) error { <-ctx.Done(); return ctx.Err() }},
 		{"too high", "range", true, func(_ context.Context, out []int64) error { out[1] = 101; return nil }},
 		{"too low", "range", true, func(_ context.Context, out []int64) error { out[2] = -1; return nil }},
-		{"declines", "declined", false, func(context.Context, []int64) error { return &remote.Declined{Reason: "stale"} }},
+		{"declines", "declined", false, func(context.Context, []int64) error {
+			return &scoring.Error{Err: errors.New("no"), Reason: "declined", Harmless: true}
+		}},
 	} {
 		t.Run(each.name, func(t *testing.T) {
 			plugin := plugged(t, `{"policy": "best-fit", "timeout": "20ms", "breaker": {"failures": 3, "open": "1h"}}`, nodes)

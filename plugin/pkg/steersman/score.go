@@ -1,33 +1,39 @@
 package steersman
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/breaker"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
-	"steersman.dev/plugin/internal/remote"
+	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"
 )
 
-// Reasons why scores did not count (neutral, or in shadow), as labels of counters; the errors of native.Source and remote.Client have further ones.
+// Reasons why scores did not count (neutral, or in shadow), as labels of counters; errors of sources have further ones.
 const (
 	reasonShadow   = "shadow"
 	reasonBreaker  = "breaker"
 	reasonDeadline = "deadline"
 	reasonPanic    = "panic"
 	reasonRange    = "range"
-	reasonDeclined = "declined"
 	reasonFailed   = "failed"
 )
 
 // scoreNodes requests scores of the source; on an error or with an open breaker scores are neutral.
 func (p *Plugin) scoreNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *scoreResult {
 	scores := make([]int64, len(nodes))
-	err := p.requestScores(ctx, pod, nodes, scores)
+	err := p.guard(ctx, p.breaker, func(ctx context.Context) error {
+		return checkedScores(ctx, p.source, pod, nodes, scores)
+	})
 	switch {
 	case err == nil && p.args.Mode == modeShadow:
 		p.recorder.observeNeutral(reasonShadow)
@@ -42,89 +48,126 @@ func (p *Plugin) scoreNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeIn
 	return &scoreResult{reason: reason}
 }
 
-// requestScores asks the source within the deadline, and tells the breaker how it went.
-func (p *Plugin) requestScores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
-	if !p.breaker.Allow() {
+var errOpen = &scoring.Error{Err: errors.New("the circuit breaker is open"), Reason: reasonBreaker}
+
+// guard asks a source within the deadline, unless its breaker is open, and tells the breaker how it went. A panic is an
+// error.
+func (p *Plugin) guard(ctx context.Context, guarding *breaker.Breaker, ask func(context.Context) error) (err error) {
+	if !guarding.Allow() {
 		return errOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.args.timeout)
 	defer cancel()
-	err := checkedScores(ctx, p.source, pod, nodes, out)
-	p.breaker.Done(sourceFailure(err))
-	return err
-}
-
-// errorWithReason is an error with its label in counters.
-type errorWithReason interface {
-	error
-	Reason() string
-}
-
-// reasonError is an error with a reason.
-type reasonError struct {
-	error
-	reason string
-}
-
-// Reason returns its label in counters.
-func (e *reasonError) Reason() string { return e.reason }
-
-// Unwrap returns the error without its reason.
-func (e *reasonError) Unwrap() error { return e.error }
-
-var errOpen = &reasonError{errors.New("the circuit breaker is open"), reasonBreaker}
-
-// checkedScores requests scores of a source and validates them: a panic is an error, and so is a score that
-// kube-scheduler would refuse.
-func checkedScores(ctx context.Context, source scoring.Source, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = &reasonError{fmt.Errorf("panic: %v", cause), reasonPanic}
+			err = &scoring.Error{Err: fmt.Errorf("panic: %v", cause), Reason: reasonPanic}
 		}
+		guarding.Done(scoring.Failure(err))
 	}()
+	return ask(ctx)
+}
+
+// checkedScores requests scores of a source; one that kube-scheduler would refuse is an error.
+func checkedScores(ctx context.Context, source scoring.Source, pod *v1.Pod, nodes []fwk.NodeInfo, out []int64) error {
 	if err := source.Scores(ctx, pod, nodes, out); err != nil {
 		return err
 	}
 	for i, score := range out {
 		if score < 0 || score > scoring.Best {
-			name := nodes[i].Node().Name
-			return &reasonError{fmt.Errorf("node %q has the score %d; expected 0 to %d", name, score, scoring.Best), reasonRange}
+			err := fmt.Errorf("node %q has the score %d; expected 0 to %d", nodes[i].Node().Name, score, scoring.Best)
+			return &scoring.Error{Err: err, Reason: reasonRange}
 		}
 	}
 	return nil
 }
 
-// reasonOf returns an error's label in counters.
 func reasonOf(err error) string {
-	var named errorWithReason
-	var declined *remote.Declined
+	var labelled *scoring.Error
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return reasonDeadline
-	case errors.As(err, &declined):
-		return reasonDeclined
-	case errors.As(err, &named):
-		return named.Reason()
+	case errors.As(err, &labelled):
+		return labelled.Reason
 	}
 	return reasonFailed
 }
 
-// sourceFailure returns the error if the source is to blame for it, else nil.
-func sourceFailure(err error) error {
-	var pod native.BadPod
-	if errors.As(err, &pod) || errors.Is(err, native.ErrNoRoom) || errors.Is(err, native.ErrNoPolicy) {
-		return nil
-	}
-	return remote.Failure(err)
-}
-
 // bestNode returns the name of the node with the highest score, of equals the first.
 func bestNode(nodes []fwk.NodeInfo, scores []int64) string {
-	first := 0
-	for i, score := range scores {
-		if score > scores[first] {
-			first = i
-		}
+	return nodes[slices.Index(scores, slices.Max(scores))].Node().Name
+}
+
+// signature is what the scores of nodes depend on.
+type signature struct {
+	Policy int // which one, in the order in which they were read
+	Pod    policy.Pod
+}
+
+// SignPod lets kube-scheduler place equal pods by the scores of the first one, the next best node after the best, as
+// long as each pod leaves no room for another on its node.
+//
+// That is what the policy would decide if a placement changes no other node's score, and if integers tell apart all
+// nodes that the policy does: for built-in policies of integer scores (policy.Traits). Of all others, scores from
+// 0 to 100 are too coarse for the second best; networks that see the cluster, and a service, may think otherwise after
+// each placement; and a shadow is to see all pods.
+func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]compat.SignFragment, *fwk.Status) {
+	if p.policyStore == nil || p.args.Mode == modeShadow {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "scores are not those of a policy in this process")
 	}
-	return nodes[first].Node().Name
+	loaded := p.policyStore.LoadedPolicy()
+	if loaded == nil || !loaded.Policy.Pointwise || !loaded.Policy.Points {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the next best node is not known before the pod is placed")
+	}
+	if p.limits != nil && isLimited(pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the service is asked about the latency limit of each pod")
+	}
+	asked, err := native.PodOf(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
+	}
+	return []compat.SignFragment{{Key: Name, Value: signature{loaded.Number, asked}}}, nil
+}
+
+// maxLoggedNodes limits the scores in a log line, which has the best nodes first.
+const maxLoggedNodes = 10
+
+type nodeScore struct {
+	Node  string `json:"node"`
+	Score int64  `json:"score"`
+}
+
+// logScores logs what the source gave a pod's nodes, where args.logScores asks for it: the best ones, of equals in the
+// order of the nodes, or why there are no scores.
+func (p *Plugin) logScores(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo, result *scoreResult) {
+	if !p.args.LogScores {
+		return
+	}
+	logger := klog.FromContext(ctx).WithValues("plugin", Name, "pod", klog.KObj(pod), "nodes", len(nodes))
+	if result.found == nil {
+		logger.Info("Pod has no scores", "reason", result.reason)
+		return
+	}
+	logger.Info("Pod scored", "wanted", result.wanted, "mode", p.args.Mode, "scores", bestScores(nodes, result.found))
+}
+
+// logBinding logs where a pod went, and the score that the source gave this node.
+func (p *Plugin) logBinding(ctx context.Context, pod *v1.Pod, node string, result *scoreResult) {
+	if !p.args.LogScores || result.found == nil {
+		return
+	}
+	i := slices.IndexFunc(result.nodes, func(each fwk.NodeInfo) bool { return each.Node().Name == node })
+	if i >= 0 {
+		klog.FromContext(ctx).Info("Pod bound", "plugin", Name, "pod", klog.KObj(pod), "node", node,
+			"score", result.found[i], "wanted", result.wanted)
+	}
+}
+
+// bestScores returns the nodes with the highest scores, at most maxLoggedNodes.
+func bestScores(nodes []fwk.NodeInfo, scores []int64) []nodeScore {
+	result := make([]nodeScore, len(nodes))
+	for i, node := range nodes {
+		result[i] = nodeScore{node.Node().Name, scores[i]}
+	}
+	slices.SortStableFunc(result, func(a, b nodeScore) int { return cmp.Compare(b.Score, a.Score) })
+	return result[:min(len(result), maxLoggedNodes)]
 }

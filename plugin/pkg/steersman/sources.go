@@ -6,8 +6,9 @@ import (
 	"slices"
 
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
 	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/remote"
@@ -19,15 +20,12 @@ var telemetryPolicies = []string{"ma", "la", "lc", "p0"}
 
 // createSources creates the source of scores, and what is asked about latency limits. The error names the invalid
 // argument.
-func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle fwk.Handle) error {
+func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle compat.Handle) error {
 	snapshot := func() ([]fwk.NodeInfo, error) { return handle.SnapshotSharedLister().NodeInfos().List() }
 	if p.args.Endpoint != "" {
 		client, err := remote.New(ctx, remote.Config{
-			Endpoint:  p.args.Endpoint,
-			TokenFile: p.args.TokenFile,
-			CAFile:    p.args.CAFile,
-			CertFile:  p.args.CertFile,
-			KeyFile:   p.args.KeyFile,
+			Endpoint: p.args.Endpoint, TokenFile: p.args.TokenFile,
+			CAFile: p.args.CAFile, CertFile: p.args.CertFile, KeyFile: p.args.KeyFile,
 		}, snapshot)
 		if err != nil {
 			return err
@@ -43,9 +41,7 @@ func (p *Plugin) createSources(ctx context.Context, logger klog.Logger, handle f
 	return p.createNativeSource(logger, handle, snapshot)
 }
 
-func (p *Plugin) createNativeSource(
-	logger klog.Logger, handle fwk.Handle, snapshot scoring.Snapshot,
-) error {
+func (p *Plugin) createNativeSource(logger klog.Logger, handle compat.Handle, snapshot scoring.Snapshot) error {
 	if err := p.checkPolicy(); err != nil {
 		return err
 	}
@@ -57,7 +53,7 @@ func (p *Plugin) createNativeSource(
 	result := native.New(p.policyStore, snapshot)
 	p.source = result
 	if p.args.Mode != modeShadow {
-		scoring.RegisterSelector(fwk.ProfileName(handle), result)
+		scoring.RegisterSelector(compat.ProfileName(handle), result)
 	}
 	return nil
 }
@@ -78,13 +74,12 @@ func (p *Plugin) checkPolicy() error {
 	return nil
 }
 
-// logPolicyRead logs the outcome of a reload.
 func logPolicyRead(logger klog.Logger, file string, loaded *native.LoadedPolicy, err error) {
 	switch {
 	case err == nil:
-		logger.Info("Policy in use", "policy", loaded.Policy.Name(), "file", file)
+		logger.Info("Policy in use", "policy", loaded.Policy.Name, "file", file)
 	case loaded != nil:
-		logger.Error(err, "The policy file cannot be used; the previous policy stays in use", "policy", loaded.Policy.Name())
+		logger.Error(err, "The policy file cannot be used; the previous policy stays in use", "policy", loaded.Policy.Name)
 	default:
 		logger.Error(err, "The policy file cannot be used; all nodes get the same score until it can be")
 	}

@@ -33,18 +33,15 @@ func newThrottledLogger(logger klog.Logger) *throttledLogger {
 	return &throttledLogger{logger: logger, now: time.Now, last: map[logKey]time.Time{}}
 }
 
-// log says what is not done (noScores, noLatencyLimit) and why, at most once a minute per reason. Counters have them all.
+// log says what is not done (noScores, noLatencyLimit) and why, at most once a minute per reason. Counters have them
+// all.
 func (l *throttledLogger) log(effect, reason string, err error) {
-	key := logKey{effect, reason}
 	l.mutex.Lock()
-	now := l.now()
-	last, known := l.last[key]
-	silent := known && now.Sub(last) < logInterval
-	if !silent {
-		l.last[key] = now
+	defer l.mutex.Unlock()
+	key, now := logKey{effect, reason}, l.now()
+	if last, known := l.last[key]; known && now.Sub(last) < logInterval {
+		return
 	}
-	l.mutex.Unlock()
-	if !silent {
-		l.logger.Info(effect, "reason", reason, "error", strings.ToValidUTF8(err.Error(), "?"))
-	}
+	l.last[key] = now
+	l.logger.Info(effect, "reason", reason, "error", strings.ToValidUTF8(err.Error(), "?"))
 }

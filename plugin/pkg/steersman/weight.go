@@ -5,10 +5,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
-	"steersman.dev/plugin/internal/scoring"
 )
 
 // WeightName is the name of the plugin Weight in a KubeSchedulerConfiguration.
@@ -19,21 +19,19 @@ const WeightName = "SteersmanGpuWeight"
 //
 // It is a plugin of its own because kube-scheduler multiplies all scores of a plugin by one weight: with the weight at
 // which one point of Steersman decides about pods with GPUs, one point would decide about all pods.
-type Weight struct{}
+type Weight struct{ scoreWriter }
 
 var (
-	_ fwk.PreScorePlugin  = (*Weight)(nil)
-	_ fwk.ScorePlugin     = (*Weight)(nil)
-	_ fwk.ScoreExtensions = (*Weight)(nil)
-	_ fwk.SignPlugin      = (*Weight)(nil)
+	_ compat.PreScorePlugin = (*Weight)(nil)
+	_ compat.ScorePlugin    = (*Weight)(nil)
+	_ compat.SignPlugin     = (*Weight)(nil)
 )
 
 // NewWeight returns the plugin of a profile. It has no arguments.
-func NewWeight(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func NewWeight(context.Context, runtime.Object, compat.Handle) (compat.Plugin, error) {
 	return &Weight{}, nil
 }
 
-// Name implements fwk.Plugin.
 func (*Weight) Name() string { return WeightName }
 
 // PreScore leaves pods without GPUs out.
@@ -44,21 +42,7 @@ func (*Weight) PreScore(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fw
 	return nil
 }
 
-// Score returns that of a node without scores, see Plugin.Score.
-func (*Weight) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
-	return scoring.Neutral, nil
-}
-
-// ScoreExtensions returns the plugin itself.
-func (w *Weight) ScoreExtensions() fwk.ScoreExtensions { return w }
-
-// NormalizeScore writes the scores that Steersman's PreScore found, if the profile has that plugin.
-func (*Weight) NormalizeScore(
-	_ context.Context, state fwk.CycleState, _ *v1.Pod, out fwk.NodeScoreList,
-) *fwk.Status {
-	writeScores(state, out)
-	return nil
-}
-
 // SignPod adds nothing to what Steersman says of a pod.
-func (*Weight) SignPod(context.Context, *v1.Pod) ([]fwk.SignFragment, *fwk.Status) { return nil, nil }
+func (*Weight) SignPod(context.Context, *v1.Pod) ([]compat.SignFragment, *fwk.Status) {
+	return nil, nil
+}

@@ -12,8 +12,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
-	fwk "steersman.dev/plugin/internal/framework"
+	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/gpu"
+	"steersman.dev/plugin/internal/scoring"
 )
 
 // preferences are kube-scheduler's own plugins that score by what a pod's or a node's owner wrote down as a preference:
@@ -48,7 +49,7 @@ func TestWhichWeightDecidesInTheShippedProfiles(t *testing.T) {
 		others := int64(0) // those without a score have the weight 0 in the defaults
 		for name, weight := range weights {
 			if name != Name && name != WeightName {
-				others += weight * fwk.MaxScore
+				others += weight * scoring.Best
 			}
 		}
 		if others == 0 {
@@ -58,8 +59,8 @@ func TestWhichWeightDecidesInTheShippedProfiles(t *testing.T) {
 			t.Errorf("%s: with GPUs, a point of the policy counts %d, and all others %d", file, ours+more, others)
 		}
 		for _, name := range preferences {
-			if most := weights[name] * fwk.MaxScore; ours == 0 || ours*fwk.MaxScore >= most {
-				t.Errorf("%s: without GPUs, the policy counts %d, and %s %d", file, ours*fwk.MaxScore, name, most)
+			if most := weights[name] * scoring.Best; ours == 0 || ours*scoring.Best >= most {
+				t.Errorf("%s: without GPUs, the policy counts %d, and %s %d", file, ours*scoring.Best, name, most)
 			}
 		}
 	}
@@ -82,13 +83,13 @@ func TestThePolicyDecidesForPodsWithGPUs(t *testing.T) {
 		state.Write(stateKey, &scoreResult{nodes: nodes, scores: []int64{100, 99}})
 		totals := []int64{0, 0}
 		for _, each := range preferences {
-			totals[1] += weights[each] * fwk.MaxScore
+			totals[1] += weights[each] * scoring.Best
 		}
-		for _, each := range []fwk.ScorePlugin{&Plugin{}, &Weight{}} {
+		for _, each := range []compat.ScorePlugin{&Plugin{}, &Weight{}} {
 			if first, ok := each.(*Weight); ok && first.PreScore(t.Context(), state, test.pod, nodes).IsSkip() {
 				continue
 			}
-			out := fwk.NodeScoreList{{Name: "node-0"}, {Name: "node-1"}}
+			out := compat.NodeScoreList{{Name: "node-0"}, {Name: "node-1"}}
 			if status := each.ScoreExtensions().NormalizeScore(t.Context(), state, test.pod, out); !status.IsSuccess() {
 				t.Fatal(status)
 			}
@@ -108,7 +109,7 @@ func TestTheWeightIsNeutralWithoutAnOpinion(t *testing.T) {
 		t.Fatal(err)
 	}
 	weight := made.(*Weight)
-	out := fwk.NodeScoreList{{Name: "node-0", Score: 50}}
+	out := compat.NodeScoreList{{Name: "node-0", Score: 50}}
 	if status := weight.NormalizeScore(t.Context(), framework.NewCycleState(), podOf("1"), out); !status.IsSuccess() || out[0].Score != 50 {
 		t.Error(status, out)
 	}

@@ -1,8 +1,14 @@
 package scoring
 
-import fwk "steersman.dev/plugin/internal/framework"
+import (
+	"slices"
 
-// Snapshot lists all nodes of the snapshot of the scheduling cycle under way: handle.SnapshotSharedLister().NodeInfos().
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Snapshot lists all nodes of the snapshot of the scheduling cycle under way:
+// handle.SnapshotSharedLister().NodeInfos().
 type Snapshot func() ([]fwk.NodeInfo, error)
 
 // runs is how many stretches of the snapshot are followed at a time: kube-scheduler filters several side by side.
@@ -17,10 +23,10 @@ type Places struct {
 
 // Follow records the nodes of a snapshot, and reports whether they are others than before, or in another order.
 func (p *Places) Follow(infos []fwk.NodeInfo) bool {
-	if p.has(infos) {
+	if slices.Equal(infos, p.infos) {
 		return false
 	}
-	p.infos = append([]fwk.NodeInfo(nil), infos...)
+	p.infos = slices.Clone(infos)
 	p.index = make(map[string]int, len(infos))
 	for n, info := range infos {
 		if node := info.Node(); node != nil {
@@ -29,21 +35,6 @@ func (p *Places) Follow(infos []fwk.NodeInfo) bool {
 	}
 	return true
 }
-
-func (p *Places) has(infos []fwk.NodeInfo) bool {
-	if len(infos) != len(p.infos) {
-		return false
-	}
-	for n, info := range infos {
-		if p.infos[n] != info {
-			return false
-		}
-	}
-	return true
-}
-
-// All returns the nodes, in the order of the snapshot.
-func (p *Places) All() []fwk.NodeInfo { return p.infos }
 
 // Find returns where a node is. Nodes that passed the filters come nearly in the order of the snapshot, so most are the
 // next one of a run, which takes a fraction of the time of a look at the index.
@@ -58,4 +49,26 @@ func (p *Places) Find(info fwk.NodeInfo) (int, bool) {
 	copy(p.next[1:], p.next[:])
 	p.next[0] = n + 1
 	return n, known
+}
+
+// Revision tells states of a node of the snapshot apart: two that are equal are of the same state. The zero value is of
+// none.
+//
+// The generation alone does not: while kube-scheduler tries a pod group, it adds each member that found a node to the
+// snapshot, and leaves the node's generation as it was (Snapshot.AssumePod). A member is added as the last pod of its
+// node and is an object of its own, so the number of pods and the last one tell.
+type Revision struct {
+	generation int64
+	pods       int
+	last       *v1.Pod
+	known      bool
+}
+
+// RevisionOf returns the revision of a node as it is now.
+func RevisionOf(info fwk.NodeInfo) Revision {
+	revision := Revision{generation: info.GetGeneration(), known: true}
+	if pods := info.GetPods(); len(pods) > 0 {
+		revision.pods, revision.last = len(pods), pods[len(pods)-1].GetPod()
+	}
+	return revision
 }

@@ -1,12 +1,13 @@
 //go:build before1.35
 
-package framework
+package compat
 
 import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
@@ -45,7 +46,7 @@ type SignFragment struct {
 // SignPlugin lets kube-scheduler place equal pods by the scores of the first one, since 1.35; earlier ones never ask.
 type SignPlugin interface {
 	Plugin
-	SignPod(ctx context.Context, pod *v1.Pod) ([]SignFragment, *Status)
+	SignPod(ctx context.Context, pod *v1.Pod) ([]SignFragment, *fwk.Status)
 }
 
 // ProfileName returns the name of the profile that a handle belongs to. Handles are frameworks, which know it.

@@ -1,6 +1,6 @@
 //go:build !before1.35
 
-package framework
+package compat
 
 import (
 	v1 "k8s.io/api/core/v1"

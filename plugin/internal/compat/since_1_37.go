@@ -1,6 +1,6 @@
 //go:build !before1.37
 
-package framework
+package compat
 
 import (
 	v1 "k8s.io/api/core/v1"
