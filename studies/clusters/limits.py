@@ -84,7 +84,7 @@ def section(result: Json) -> str:
     ]
     return "\n".join(
         [
-            "## The shipped policy against an upper bound",
+            "## `steersman` against an upper bound",
             "",
             f"GPU allocated in protocol `inflation`, %, seeds {tables.seeds_text(result['seeds'])}, paired, with 95 % "
             "intervals. *At most* is an upper bound by linear programming, for the same arrivals, on every scheduler "
