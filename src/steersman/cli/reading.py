@@ -62,14 +62,15 @@ def several_pods(spec: str, keys: Sequence[tuple[str, str]]) -> SteersmanError:
     return SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
 
 
-def check_model_output(output: Path, kind: str, read: Callable[[Path], object]) -> None:
+def check_model_output(output: Path, kind: str, read: Callable[[Path], object], else_what: str = "") -> None:
     """Check that a file of weights can be written, before anything is computed.
 
     Args:
         kind: what it will be, such as `a policy file`.
+        else_what: end of the error about its name, for other files that the command writes.
     """
     if output.suffix != MODEL_SUFFIX:
-        raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}")
+        raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}{else_what}")
     check_overwriting(output, kind, read)
 
 

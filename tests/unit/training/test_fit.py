@@ -173,7 +173,7 @@ def test_formula_says_what_it_was_fitted_to(
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        (("--output", "mine.csv"), "must end in"),
+        (("--output", "mine.csv"), "must end in .safetensors, that of a formula in .txt"),
         (("--output", "mine.txt", "--generations", "0"), "--generations"),
         (("--output", "mine.txt", "--max-kind-loss", "-1"), "--max-kind-loss"),
         (("--output", "/dev/null/mine.txt"), "/dev/null is not a folder"),

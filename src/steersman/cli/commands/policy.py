@@ -158,7 +158,7 @@ def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> No
     if is_text:
         check_overwriting(options.output, "a formula", lambda path: open_formula(str(path)))
     else:
-        _check_output(options.output)
+        _check_output(options.output, f", that of a formula in {FORMULA_SUFFIX}")
 
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.cli.reading import compile_for
@@ -226,10 +226,10 @@ def _fit_table(result: Fit, workload: str) -> Table:
     return table
 
 
-def _check_output(output: Path) -> None:
+def _check_output(output: Path, else_what: str = "") -> None:
     from steersman.policies.files.policy_file import read_policy
 
-    check_model_output(output, "a policy file", read_policy)
+    check_model_output(output, "a policy file", read_policy, else_what)
 
 
 @app.command()
