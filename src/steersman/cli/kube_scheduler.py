@@ -52,10 +52,12 @@ def minor_of_cluster(target: ClusterTarget) -> str | None:
 KUBE_DEFAULT = "kube-default"
 
 
-def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: str | None) -> str | None:
+def cluster_baseline(
+    live: ClusterOptions, source: Workload, file: Path, minor: str | None, flag: str = "--baseline"
+) -> str | None:
     """Return the policy of the configuration that schedules a cluster, written to a file; None if it is not known.
 
-    Prints in a line what is known of each scheduler.
+    Prints in a line what is known of each scheduler, and to give its file by `flag`.
     """
     from steersman.apps.runtime.cluster_schedulers import find_schedulers
 
@@ -63,12 +65,12 @@ def cluster_baseline(live: ClusterOptions, source: Workload, file: Path, minor: 
     if not found:
         say(
             f"the API does not tell which configuration this cluster's scheduler has; {KUBE_DEFAULT} is kube-scheduler "
-            "without one: give --baseline my-scheduler.yaml"
+            f"without one: give {flag} my-scheduler.yaml"
         )
     chosen, most = None, 0
     for scheduler in found:
         if not scheduler.content:
-            say(_unread(scheduler))
+            say(_unread(scheduler, flag))
             continue
         spec, pods = _readable(scheduler, source, file, minor)
         if spec is not None and pods > most:
@@ -98,15 +100,14 @@ def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: st
     return of_minor(f"{file}:{name}", minor), pods[name]
 
 
-def _unread(scheduler: FoundScheduler) -> str:
+def _unread(scheduler: FoundScheduler, flag: str) -> str:
     if not scheduler.file:
         return f"{scheduler.name} has no --config: {KUBE_DEFAULT} computes what it does{_gates(scheduler)}"
     if scheduler.source:
         return f"{scheduler.name}: {scheduler.source} cannot be read, or lacks {scheduler.file}"
     where = f"{scheduler.file} on node {scheduler.node}" if scheduler.node else scheduler.file
     return (
-        f"{scheduler.name} reads {where}, which the API does not show: copy it, and give --baseline FILE"
-        f"{_gates(scheduler)}"
+        f"{scheduler.name} reads {where}, which the API does not show: copy it, and give {flag} FILE{_gates(scheduler)}"
     )
 
 

@@ -19,6 +19,7 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
+from steersman.cli.commands.advise import advise
 from steersman.cli.commands.cluster.command import app as cluster
 from steersman.cli.commands.dashboard import dashboard
 from steersman.cli.commands.demo import demo
@@ -56,6 +57,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(advise)
 app.command()(aliases)
 app.command()(completion)
 app.command(cls=ManyValues)(dashboard)

@@ -41,10 +41,16 @@ TIMELINE = "timeline.csv"
 REPORT = "report.html"
 CLUSTER_SCHEDULER = "cluster-scheduler.yaml"
 EVALUATION_FILES = (RESULTS, PARTIAL, FINISHED, COMMAND, METRICS, SUMMARY, PARTS, REPORT, CLUSTER_SCHEDULER)
+ADVICE, README, SCHEDULER, ADVISED_POLICY = "advice.json", "README.md", "scheduler.yaml", "advised.safetensors"
+SCHEDULER_EKS, KUBEADM_PATCH = "scheduler.eks.json", "kube-scheduler+strategic.yaml"
+MADE_BY_ADVISE = (SCHEDULER_EKS, SCHEDULER, "scheduler.aks.yaml", KUBEADM_PATCH, ADVISED_POLICY, README, ADVICE)
+ADVICE_FILES = (*MADE_BY_ADVISE, REPORT)
+ADVICE_MARK = "steersman advise"  # near the start of its files
 RUN_FILES = (PLACEMENTS, TIMELINE, METRICS, REPLAY)
 TRAINED = "trained.safetensors"
 DEMO_FILES = (*EVALUATION_FILES, TRAINED)
 COMMANDS = dict.fromkeys(RUN_FILES, "simulate") | dict.fromkeys(EVALUATION_FILES, "evaluate") | {TRAINED: "demo"}
+COMMANDS |= dict.fromkeys(MADE_BY_ADVISE, "advise")
 """The command that writes a file; `metrics.csv` is written by both."""
 REPORT_MARK = '<meta name="generator" content="steersman">'  # a line near the start of every report
 
@@ -301,6 +307,10 @@ def is_result(path: Path) -> bool:
         with path.open("rb") as file:
             if start := {REPLAY: REPLAY_START, FINISHED: FINISHED_START}.get(path.name):
                 return gzip.GzipFile(fileobj=file).read(len(start)) == start
+            if path.name == SCHEDULER_EKS:  # AWS takes nothing else in it
+                return is_result(path.with_name(SCHEDULER))
+            if path.name in MADE_BY_ADVISE:
+                return ADVICE_MARK.encode() in file.read(MARK_WITHIN_BYTES)
             if path.name == REPORT:
                 return REPORT_MARK.encode() in file.read(MARK_WITHIN_BYTES)
             return file.readline().decode(errors="replace").rstrip("\r\n") in first_lines(path.name)

@@ -216,14 +216,15 @@ class Simulator:
         ratio: float = 1.3,
         load: float | None = None,
         mean_duration: float | None = None,
+        progress: Progress | None = None,
     ) -> MemberChoice:
         """Return the member of a portfolio that short simulations choose here, or kube-scheduler's configuration.
 
-        Any other policy is its own only member.
+        Any other policy is its own only member. `progress` is called with generations of a search.
         """
         kind = protocol, ratio, load, mean_duration
         if (tuned := stock_tuned(policy)) is not None:
-            return self._tuned(tuned, StockSearchOptions(*kind))
+            return self._tuned(tuned, StockSearchOptions(*kind), progress)
         if not policy.members:
             return MemberChoice(policy)
         portfolio = cast(PortfolioPolicy, policy)
@@ -231,7 +232,7 @@ class Simulator:
         percent = None if portfolio.limit is None else portfolio.limit.percent
         key = portfolio.digest, portfolio.is_fitted, percent, policy.order if protocol == "timed" else AGE, *kind
         if key not in self._members:
-            self._members[key] = self.choose(portfolio, SearchOptions(*kind, portfolio.limit))
+            self._members[key] = self.choose(portfolio, SearchOptions(*kind, portfolio.limit), progress)
         return self._members[key]
 
     def choose(
@@ -260,10 +261,10 @@ class Simulator:
         evidence = f"{better.evidence}; before, {choice.evidence}"
         return replace(better, policy=with_own_order(fitted, AGE), evidence=evidence)
 
-    def _tuned(self, policy: StockTunedPolicy, options: StockSearchOptions) -> MemberChoice:
+    def _tuned(self, policy: StockTunedPolicy, options: StockSearchOptions, progress: Progress | None) -> MemberChoice:
         """Return kube-scheduler with the configuration that a search finds here, unless it is not clearly better."""
         if options not in self._members:
-            policies, selection = find_profile(self, policy.today, options)
+            policies, selection = find_profile(self, policy.today, options, progress)
             named = [policy.today, *(renamed(each, policy.name) for each in policies[1:])]
             choice = choice_of(named, selection)
             summary = policies[selection.best].profile.summary

@@ -42,6 +42,7 @@ LIVE = {"--kubeconfig": "kubeconfig"}
 INPUTS = {*FILES, "--workload", "--cluster"}
 Options = dict[str, str]
 COMMANDS: dict[str, Options] = {
+    "advise": {"--output": "new", **FILES},
     "aliases": {},
     "completion": {"": "bash"},
     "demo": {"--output": "new"},

@@ -34,7 +34,7 @@ def test_a_folder_is_used_by_one_command_at_a_time(
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "demo --output out"])
+@pytest.mark.parametrize("command", [*COMMANDS, "demo --output out", "advise --workload default-small --output out"])
 def test_a_folder_of_other_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, command: str
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,6 @@ from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_overwriting, compile_for
 from steersman.cluster.model import SHARED_GPUS
-from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,8 +65,9 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     if options.output.suffix not in SUFFIXES:
         raise UsageError(f"--output {options.output}: expected a name that ends with {' or '.join(SUFFIXES)}")
     from steersman.policies.files.kube_configuration import check_is_configuration
+    from steersman.policies.files.written_configuration import configuration_files, write_configurations
 
-    for file in _files(options.output):
+    for file in configuration_files(options.output):
         check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
     from steersman.policies.kube_scheduler import STOCK_TUNED
     from steersman.policies.registry import resolve
@@ -90,7 +89,7 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     beside = [learned] if gpu else []
     with Progress("searching, generations") as progress:
         found = fitting.fit_scheduler(source, settings, today=today, beside=beside, progress=progress.update)
-    written = _write(options.output, found) if found.is_better else []
+    written = write_configurations(options.output, found.policy) if found.is_better else []
     if options.output_format is TableOrJson.JSON:
         print_json(_record(found, source.name))
     else:
@@ -103,29 +102,6 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
         say(f"the best configuration breaks --max-kind-loss: {gain}; {_who_pays(found)}; no file is written")
     else:
         say(f"no configuration is shown to be better: {gain}; no file is written")
-
-
-def _files(output: Path) -> list[Path]:
-    return [output, output.with_suffix(".aks.yaml"), output.with_suffix(".eks.json")]
-
-
-def _write(output: Path, found: SchedulerFit) -> list[Path]:
-    import json
-
-    from steersman.policies.files.written_configuration import configuration_of, managed_configurations
-    from steersman.workloads.formats.yaml_documents import write_documents
-
-    configuration = configuration_of(found.profile, found.scheduler_name, found.configuration)
-    managed = managed_configurations(found.profile, configuration)
-    files = _files(output)[: 3 if "eks" in managed else 2]
-    # All or none: each of them replaces its file when the last one has been written.
-    with ExitStack() as stack:
-        staged = [stack.enter_context(replacing(file)) for file in files]
-        write_documents(staged[0], [configuration])
-        write_documents(staged[1], [managed["aks"]])
-        if "eks" in managed:
-            staged[2].write_text(json.dumps(managed["eks"], indent=2) + "\n", encoding="utf-8")
-    return files
 
 
 def _who_pays(found: SchedulerFit) -> str:

@@ -152,7 +152,8 @@ class Inputs(FileInputs):
 
     def read(self, warn: Warnings, *, replayed: bool = False) -> tuple[Workload, ...]:
         if self.cluster:
-            return (read_cluster(self.live, RunningPods.REPLAYED if replayed else self.running, warn),)
+            running = RunningPods.REPLAYED if replayed else self.running
+            return (read_cluster(self.live, running, warn, lives=self.lives),)
         return FileInputs.read(self, warn, replayed=replayed)
 
     def _used(self) -> list[str]:
@@ -174,11 +175,11 @@ def running_pods(pinned: bool, from_now: bool) -> RunningPods:
     return RunningPods.PINNED if pinned else RunningPods.FROM_NOW if from_now else RunningPods.FREE
 
 
-def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings) -> Workload:
+def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings, *, lives: bool = False) -> Workload:
     from steersman.apps.load.live_cluster import LiveCluster
 
     cluster = LiveCluster(live.find())
     with status_if_slow(f"reading the cluster of context {cluster.name}"):
-        result = cluster.workload(running=running)
+        result = cluster.workload(running=running, lives=lives)
     say_understood(result, warn)
     return result

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS
+from steersman.evaluation.advice import Advice
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import repr_without_defaults
 from steersman.evaluation.report.curves import LearningCurve, learning_figure
@@ -75,6 +76,7 @@ def write_report(
     learning: LearningCurve | None = None,
     understood: Sequence[str] = (),  # what the workloads were taken to hold, a sentence each
     accounts: Sequence[str] = (),  # which of their nodes and GPUs are counted, a sentence each
+    advice: Advice | None = None,  # what to do, for its first lines
 ) -> None:
     """Write the report of an experiment."""
     places = [(each, workload) for each in comparisons for workload in each.headline.workloads]
@@ -104,6 +106,7 @@ def write_report(
             reason=reason,
             understood=understood,
             accounts=accounts,
+            advice=advice,
             plotly=_text(resources.files("steersman.data.plotly").joinpath(PLOTLY).read_bytes()),
             # mtime=0: the same results give the same bytes. A browser rejects NaN, which is no JSON.
             figures=_text(gzip.compress(json.dumps(figures, separators=(",", ":"), allow_nan=False).encode(), mtime=0)),

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
+from steersman.core.atomic_files import replacing
 from steersman.policies.files.kube_arguments import API_VERSION
 from steersman.policies.files.kube_configuration import AKS_GROUP, AKS_KIND, EKS_FIELD, KIND, profiles_of
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
@@ -21,6 +26,7 @@ from steersman.policies.node_scores.kube_profile import (
     KubeProfile,
     ScoringStrategy,
 )
+from steersman.workloads.formats.yaml_documents import write_documents
 
 EVERY = "*"
 
@@ -112,3 +118,23 @@ def managed_configurations(profile: KubeProfile, configuration: Mapping[str, Any
     if profile == simplest and profile.fit.kind != REQUESTED_TO_CAPACITY:
         result["eks"] = {EKS_FIELD: {"scoringStrategy": strategy_of(profile.fit)}}
     return result
+
+
+def configuration_files(output: Path) -> list[Path]:
+    """Return the files of `write_configurations`: for a control plane of one's own, for AKS and for EKS."""
+    return [output, output.with_suffix(".aks.yaml"), output.with_suffix(".eks.json")]
+
+
+def write_configurations(output: Path, policy: KubeSchedulerPolicy) -> list[Path]:
+    """Write the configuration of a policy, all files or none, and return them; without EKS's if it cannot say it."""
+    configuration = configuration_of(policy.profile, policy.scheduler_name, policy.configuration)
+    managed = managed_configurations(policy.profile, configuration)
+    files = configuration_files(output)[: 3 if "eks" in managed else 2]
+    # Each of them replaces its file when the last one has been written.
+    with ExitStack() as stack:
+        staged = [stack.enter_context(replacing(file)) for file in files]
+        write_documents(staged[0], [configuration])
+        write_documents(staged[1], [managed["aks"]])
+        if "eks" in managed:
+            staged[2].write_text(json.dumps(managed["eks"], indent=2) + "\n", encoding="utf-8")
+    return files

@@ -208,7 +208,7 @@ class OrderFit:
 
     def ratio(self, name: str, other: str) -> tuple[float, Interval]:
         """Return the cost of an order over that of another: geometric mean over the windows and 95 % interval."""
-        logarithms = _cost(self.waits[name]) - _cost(self.waits[other])
+        logarithms = log_costs(self.waits[name]) - log_costs(self.waits[other])
         return float(np.exp(logarithms.mean())), _exp(mean_interval(logarithms))
 
     def relative(self, name: str) -> list[tuple[float, Interval]]:
@@ -228,7 +228,7 @@ class OrderFit:
 
     def ranking(self) -> list[str]:
         """Return the orders, the one with the least cost first; of equal ones the simpler."""
-        return sorted(self.waits, key=lambda name: _cost(self.waits[name]).mean())
+        return sorted(self.waits, key=lambda name: log_costs(self.waits[name]).mean())
 
 
 OnGeneration = Callable[[float], None]  # called after each generation with the share of all that are done
@@ -257,14 +257,14 @@ def fit_order(
         choice = simulator.member(policy, protocol="timed", load=float(np.mean(options.loads)))
         policy = decided_by(policy, choice.policy)
     rules = {name: find_order(name) for name in RULES}
-    before = _compare(simulator, policy, rules, earlier)
-    best = min(RULES, key=lambda name: _cost(before[name]).mean())
+    before = waits_in_windows(simulator, policy, rules, earlier)
+    best = min(RULES, key=lambda name: log_costs(before[name]).mean())
     # Reservations help where large pods starve, and cost much where nearly all pods are small.
     task = OrderTask((history,), earlier, cost, policy, find_order(REFERENCES[rules[best].overtaking]))
     config = replace(options.search, generations=options.generations, seed=options.seed)
     weights, gain = _search(task, config, jobs, on_generation)
     searched = learned_order(replace(task.reference, ageing=AGEING), weights, FITTED)
-    waits = _compare(simulator, policy, {**rules, FITTED: searched}, later)
+    waits = waits_in_windows(simulator, policy, {**rules, FITTED: searched}, later)
     rival = _clearly_better(waits, best, DEFAULT)
     load = earlier.history_load
     seconds = waits_under(with_order(policy, AGE), simulator, earlier.whole, FIRST_HELD_BACK).seconds
@@ -302,7 +302,7 @@ def _search(
     return search.best, search.best_gain
 
 
-def _compare(
+def waits_in_windows(
     simulator: Simulator, policy: Policy, orders: Mapping[str, Order], windows: HistoryWindows
 ) -> dict[str, Floats]:
     """Return by order [windows, 4] the waits in the same windows."""
@@ -317,10 +317,10 @@ def _compare(
 
 def _clearly_better(waits: Mapping[str, Floats], one: str, other: str) -> str:
     """Return an order if a paired test over windows shows that it costs less than another, else the other."""
-    return one if mean_interval(_cost(waits[one]) - _cost(waits[other])).high < 0 else other
+    return one if mean_interval(log_costs(waits[one]) - log_costs(waits[other])).high < 0 else other
 
 
-def _cost(waits: Floats) -> Floats:
+def log_costs(waits: Floats) -> Floats:
     """Return [windows] the logarithm of the cost from the four waits, [windows, 4]."""
     return np.asarray(np.log(waits) @ np.array(WEIGHTS))
 

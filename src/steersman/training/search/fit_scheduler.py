@@ -67,6 +67,10 @@ class SchedulerFit:
     # [2, 4] what kinds of pods paid in all draws, and their number, see `Execution.paid_by_kind`, by policy
     paid: dict[str, Floats]
 
+    @property
+    def policy(self) -> KubeSchedulerPolicy:
+        return KubeSchedulerPolicy(STOCK_TUNED, self.profile, self.scheduler_name, self.configuration)
+
     @cached_property
     def savings(self) -> Floats:
         """By how much the configuration costs less than what runs today, [V]."""

@@ -1,0 +1,130 @@
+"""`steersman advise`: what to change in a cluster, if anything, with the files and the commands for it."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from steersman.cli.completing import workloads
+from steersman.cli.kube_scheduler import KUBE_DEFAULT, cluster_baseline, with_minor
+from steersman.cli.options.cluster import ClusterOptions
+from steersman.cli.options.common import Jobs, path_option
+from steersman.cli.options.declaring import RequiresOption, option, to_arguments, with_options
+from steersman.cli.options.inputs import Inputs
+from steersman.cli.output.display import TEXT_WIDTH, Progress, Warnings, say, width
+from steersman.cli.reading import compile_for
+from steersman.core.engines import Engine, use_engine
+from steersman.core.errors import UsageError
+from steersman.core.folder_lock import using_folder
+from steersman.workloads.workload import RunningPods
+
+if TYPE_CHECKING:
+    from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceOptions:
+    """Eight options, which fit one screen."""
+
+    cluster: Annotated[bool, option("Read the live cluster once; nothing is written to it.", "--cluster")] = False
+    kubeconfig: Annotated[
+        Path | None, path_option("Of the live cluster. [default: as kubectl]"), RequiresOption("cluster")
+    ] = None
+    nodes: Annotated[Path | None, path_option("Instead: nodes, as kubectl get writes them, or CSV.")] = None
+    pods: Annotated[Path | None, path_option("Pods and their controllers, or CSV.")] = None
+    workload: Annotated[
+        str | None, option("Instead: packaged, e.g. default-small.", metavar="NAME", autocompletion=workloads)
+    ] = None
+    scheduler_config: Annotated[
+        Path | None, path_option("kube-scheduler's configuration today. [default: its own]")
+    ] = None
+    output: Annotated[Path, path_option("Folder of the advice.", "--output", metavar="FOLDER")] = Path("advice")
+    jobs: Jobs = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedCluster(Inputs):
+    """A cluster as it is now, with the lives of its pods."""
+
+    @property
+    def running(self) -> RunningPods:
+        return RunningPods.FROM_NOW
+
+    @property
+    def lives(self) -> bool:
+        return True
+
+
+@with_options
+def advise(options: AdviceOptions) -> None:
+    """Say what to change in a cluster so that more of its GPUs are allocated, if anything.
+
+    Compares kube-scheduler as it is configured today with its best configuration, with orders of the queue where pods
+    have times, and with steersman's policies: on the cluster as it is now, and on the empty one. The cheapest way wins
+    that no dearer one clearly beats. FOLDER gets a report, the files to install, and a README.md with the commands.
+
+    **Example**: steersman advise --nodes nodes.json --pods pods.json --output advice
+    """
+    inputs = AdvisedCluster(
+        nodes=options.nodes,
+        pods=None if options.pods is None else [options.pods],
+        workload=None if options.workload is None else [options.workload],
+        cluster=options.cluster,
+        live=ClusterOptions(options.kubeconfig),
+    )
+
+    # The imports below load numba, which is slow.
+    from steersman.evaluation.results import ADVICE_FILES, CLUSTER_SCHEDULER, check_output
+
+    check_output(options.output, ADVICE_FILES)
+    inputs.check()
+    stated = options.scheduler_config
+    if stated is not None:
+        _configuration(str(stated))
+    from steersman.evaluation.advising import check_gpus, compare_ways
+    from steersman.evaluation.written_advice import advice_of, write_advice
+    from steersman.policies.files.kube_configuration import split_minor
+
+    live = inputs.live if options.cluster else None
+    (spec,) = with_minor([KUBE_DEFAULT if stated is None else str(stated)], None, live)
+    made = datetime.now().astimezone()
+    (source,) = inputs.read(warn := Warnings())
+    check_gpus(source)
+    command = shlex.join(["steersman", "advise", *to_arguments(replace(options, jobs=None))])
+    with (
+        using_folder(options.output),
+        tempfile.TemporaryDirectory(prefix="steersman-") as folder,
+        use_engine(Engine.LOCAL, options.jobs) as jobs,
+    ):
+        if live is not None and stated is None:
+            minor = split_minor(spec)[1] or None
+            spec = cluster_baseline(live, source, Path(folder, CLUSTER_SCHEDULER), minor, "--scheduler-config") or spec
+        today = _configuration(spec)
+        compile_for([KUBE_DEFAULT, "steersman"], [source])
+        with Progress("comparing, percent done", estimate=False) as progress:
+            ways = compare_ways(source, today, jobs=jobs, progress=progress.update)
+        warn(tuple(warning for each in ways.comparisons for run in each.runs for warning in run.warnings))
+        advice = advice_of(ways, options.output)
+        files = write_advice(options.output, ways, advice, command, made)
+    say(f"wrote {', '.join(files)} to {options.output}")
+    print(advice.text(min(width(), TEXT_WIDTH)))
+
+
+def _configuration(spec: str) -> KubeSchedulerPolicy:
+    """Return a configuration of kube-scheduler. Raises SteersmanError: it is none, or cannot be computed."""
+    from steersman.evaluation.advising import WAYS
+    from steersman.policies.files.kube_configuration import is_configuration
+    from steersman.policies.kinds import kube_scheduler
+    from steersman.policies.registry import resolve
+
+    if not (spec.startswith(KUBE_DEFAULT) or is_configuration(spec)):
+        raise UsageError(f"--scheduler-config {spec}: expected a KubeSchedulerConfiguration, such as my-scheduler.yaml")
+    policy = kube_scheduler(resolve(spec))
+    assert policy is not None
+    if policy.name in WAYS:
+        raise UsageError(f"--scheduler-config {spec}: {policy.name} is a way that it is compared with; rename the file")
+    return policy
