@@ -35,7 +35,7 @@ func read(path string, most int64) ([]byte, error) {
 	size := info.Size()
 	content, err := io.ReadAll(io.LimitReader(file, min(size, most)+1))
 	if size = max(size, int64(len(content))); size > most {
-		return nil, fmt.Errorf("is too large; expected at most %d MiB", most>>20)
+		return nil, fmt.Errorf("is %d bytes; expected at most %d MiB", size, most>>20)
 	}
 	return content, err
 }

@@ -19,7 +19,7 @@ func TestRead(t *testing.T) {
 	for path, problem := range map[string]string{
 		path("empty", 0):                "",
 		path("largest", 1<<20):          "",
-		path("larger", 1<<20+1):         "is too large; expected at most 1 MiB",
+		path("larger", 1<<20+1):         "is 1048577 bytes; expected at most 1 MiB",
 		folder:                          "is not a regular file",
 		filepath.Join(folder, "none"):   "cannot be read: no such file or directory",
 		filepath.Join(folder, "a\x00b"): "cannot be read: invalid argument",

@@ -198,8 +198,9 @@ func (r *networkEvaluator) score(after *row, points float64) float64 {
 	clear(first)
 	after.widen(r.seen)
 	accumulate(r.after, r.seen, first)
+	before, fgd, shared := r.before, r.fgd, r.shared
 	for j := range first {
-		first[j] = first[j] - r.before[j] + float64(r.fgd[j]*points) + r.shared[j]
+		first[j] = first[j] - before[j] + float64(fgd[j]*points) + shared[j]
 	}
 	return r.follow()[0]
 }

@@ -58,9 +58,7 @@ func (c *Config) check() error {
 }
 
 // LimitKeys are the annotations that limit a pod's latency to its users, in milliseconds: ours, and Matranga's.
-var LimitKeys = append([]string{
-	"steersman.dev/latency-soft-constraint", "latencySoftConstraint",
-}, HardLimitKeys...)
+var LimitKeys = append([]string{"steersman.dev/latency-soft-constraint", "latencySoftConstraint"}, HardLimitKeys...)
 
 // HardLimitKeys are those of hard limits.
 var HardLimitKeys = []string{"steersman.dev/latency-hard-constraint", "latencyHardConstraint"}

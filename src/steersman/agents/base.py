@@ -140,7 +140,7 @@ class Agent(ABC):
                 checkpoint is.
         """
         self.iterations += 1
-        with self._own_randomness(), attribute_foreign_errors("algorithm", self.algorithm, type(self)):
+        with self._own_randomness(), attribute_foreign_errors(self.algorithm, type(self)):
             learned = self._iterate()
         for name, part in self.parts.items():
             largest = _largest_weight(part) if isinstance(part, nn.Module) else 0.0

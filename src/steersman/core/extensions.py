@@ -36,9 +36,9 @@ def attribute_errors(who: str) -> Iterator[None]:
         raise SteersmanError(f"{who} failed: {what} ({Path(place.filename).name}, line {place.lineno})") from error
 
 
-def attribute_foreign_errors(kind: str, name: str, cls: type[Any]) -> AbstractContextManager[None]:
-    """Return `attribute_errors` for a user's class, and a context that does nothing for one of steersman's."""
-    return nullcontext() if cls.__module__.startswith("steersman.") else attribute_errors(f"{kind} {name!r}")
+def attribute_foreign_errors(algorithm: str, cls: type[Any]) -> AbstractContextManager[None]:
+    """Return `attribute_errors` for the class of a user's algorithm, and an empty context for one of steersman's."""
+    return nullcontext() if cls.__module__.startswith("steersman.") else attribute_errors(f"algorithm {algorithm!r}")
 
 
 def import_object(kind: str, spec: str) -> Any:

@@ -199,7 +199,7 @@ def _agent(plan: LearningPlan, device: str) -> Agent:
         if plan.algorithm != "imitation" or plan.recording is None:
             more["teacher"] = teacher_of(env, plan.teacher or plan.scene.reference)
     kind = algorithm.load()
-    with attribute_foreign_errors("algorithm", plan.algorithm, kind):
+    with attribute_foreign_errors(plan.algorithm, kind):
         agent: Agent = kind(env, network, plan.config, plan.seed, device, **more)
     return agent
 

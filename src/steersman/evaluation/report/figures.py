@@ -143,7 +143,7 @@ def _chunks(values: Any, size: int) -> list[Any]:
 
 def _heat_figure(rows: list[list[float]], texts: list[list[str]], ticks: dict[float, str]) -> Figure:
     trace: Figure = {
-        **heat_colours(0, 100),
+        **heat_colours(100),
         "z": [[*row, *[None] * (CELLS_PER_ROW - len(row))] for row in rows],
         "xgap": 0.6,
         "ygap": 0.6,
@@ -278,7 +278,7 @@ def pods_over_time(episode: LatencyEpisode, time: Floats, x_title: str, most: in
     merged = math.ceil(len(episode.nodes) / MOST_NODES)
     rows = [episode.pods[chosen, i : i + merged].mean(axis=1) for i in range(0, len(episode.nodes), merged)]
     trace: Figure = {
-        **heat_colours(0, most),
+        **heat_colours(most),
         "x": rounded(time[chosen], 3),
         "y": list(episode.nodes[::merged]),
         "z": [rounded(row, 1) for row in rows],

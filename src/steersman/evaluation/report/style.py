@@ -113,10 +113,10 @@ def error_bars(mean: Floats, low: Floats, high: Floats, digits: int) -> Figure:
     }
 
 
-def heat_colours(low: float, high: float) -> Figure:
+def heat_colours(high: float) -> Figure:
     steps = len(SHARE_COLOURS) - 1
     scale = [[i / steps, shade] for i, shade in enumerate(SHARE_COLOURS)]
-    return {"type": "heatmap", "zmin": low, "zmax": high, "colorscale": scale}
+    return {"type": "heatmap", "zmin": 0, "zmax": high, "colorscale": scale}
 
 
 def dark_colours() -> dict[str, str]:
