@@ -44,9 +44,8 @@ WHERE = {
 }
 FILE, PLUGIN = "file", "plugin"
 INSTALL = {
-    FILE: "3 commands, in {0}/README.md: kubeadm, AKS, {1}OpenShift as a second scheduler; not {2}GKE",
-    ORDERED: "4 commands, in {0}/README.md: kubeadm in place of kube-scheduler; EKS, AKS, GKE, OpenShift beside it",
-    PLUGIN: "3 commands, in {0}/README.md: kubeadm in place of kube-scheduler; EKS, AKS, GKE, OpenShift beside it",
+    FILE: "{3} commands, in {0}/README.md: kubeadm, AKS, {1}OpenShift as a second scheduler; not {2}GKE",
+    PLUGIN: "an image, and {0}/README.md: kubeadm in place of kube-scheduler; EKS, AKS, GKE, OpenShift next to it",
 }
 KUBECONFIG = "/etc/kubernetes/scheduler.conf"
 FOLDER_ON_NODES = "/etc/kubernetes/steersman"
@@ -87,11 +86,21 @@ def advice_of(ways: Ways, folder: Path) -> Advice:
         PLUGIN: f"Run steersman's plugin or its scheduler with the policy in {folder}/{ADVISED_POLICY}",
     }[kind]
     takes_eks = kind == FILE and _is_simple(ways)
-    install = INSTALL[kind].format(folder, "EKS, " * takes_eks, "EKS, " * (not takes_eks))
+    # A configuration that is there is replaced, and the container stopped, both ways.
+    replaces = kind == FILE and ways.today.configuration is not None
+    install = INSTALL[FILE if kind == FILE else PLUGIN].format(
+        folder, "EKS, " * takes_eks, "EKS, " * (not takes_eks), 2 if replaces else 3
+    )
     return Advice(
         way,
         headline,
-        (*gains, ("pays", _who_pays(ways)), ("install", install), ("go back", "1 command"), _unsure(ways)),
+        (
+            *gains,
+            ("pays", _who_pays(ways)),
+            ("install", install),
+            ("go back", "2 commands" if replaces else "1 command"),
+            _unsure(ways),
+        ),
     )
 
 

@@ -119,6 +119,19 @@ def test_file_is_written_in_the_form_of_each_cluster_that_takes_it(
     assert record["settings"][0]["gains"][STOCK_TUNED]["mean"] == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize("configuration", [None, {"profiles": [{}]}])
+def test_as_many_commands_are_announced_as_there_are(
+    tmp_path: Path, workload: Workload, configuration: dict[str, object] | None
+) -> None:
+    ways = replace(ways_of(workload, stock_tuned=3.0), today=KubeSchedulerPolicy(configuration=configuration))
+    text, names = written(tmp_path / "out", ways)
+    page = (tmp_path / "out" / "README.md").read_text()
+    install = page.partition("**kubeadm**")[2].partition("**AKS**")[0]
+    assert f"{install.count('    sudo ')} commands, in {tmp_path}/out/README.md" in " ".join(text.split())
+    assert f"go back  {1 if configuration is None else 2} command" in text
+    assert ("kube-scheduler+strategic.yaml" in names) == (configuration is None)
+
+
 def test_policy_is_written_with_the_profile_and_the_order(tmp_path: Path, workload: Workload) -> None:
     ways = ways_of(workload, order="shortest", waits=20.0, stock_tuned=1.0, rules=1.2, steersman=5.0)
     text, names = written(tmp_path / "out", ways)
