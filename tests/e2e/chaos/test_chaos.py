@@ -57,7 +57,7 @@ def test_the_scheduler_is_killed_and_another_takes_over(play: Callable[[Story], 
 def test_terminating_leader_hands_over_to_a_lagging_one(play: Callable[[Story], None]) -> None:
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         async with scenario.proxy() as its_way, scenario.proxy() as other_way:
-            its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
+            its_way.faults = [Fault("delay", BINDING, seconds=2.0 / SCALE)]  # many pods wait, also under load
             leader = await scenario.scheduler(*LEADING, through=its_way)
             other = await scenario.scheduler(*LEADING, through=other_way, begins="leader changed")
             await scenario.create_pods()
@@ -190,7 +190,7 @@ def test_a_server_is_killed(play: Callable[[Story], None], server: str) -> None:
 def test_api_outage_longer_than_the_lease(play: Callable[[Story], None]) -> None:
     async def story(scenario: Scenario) -> tuple[Verdict, str]:
         async with scenario.proxy() as its_way:
-            its_way.faults = [Fault("delay", BINDING, seconds=1.0 / SCALE)]  # so that many pods wait
+            its_way.faults = [Fault("delay", BINDING, seconds=2.0 / SCALE)]  # many pods wait, also under load
             replicas = [await scenario.scheduler(*LEADING, through=its_way)]
             replicas.append(await scenario.scheduler(*LEADING, begins="leader changed"))
             await scenario.create_pods()
