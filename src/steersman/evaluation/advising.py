@@ -149,7 +149,7 @@ def compare_ways(workload: Workload, today: KubeSchedulerPolicy, *, jobs: int, p
         settings = [replace(each, values={**each.values, ORDERED: each.values[placed]}) for each in settings]
         settings.append(waits)
     except UsageError as error:
-        notes.append(f"orders need the times of pods: {error}")
+        notes.append(f"orders are not compared: {error}")
     progress(100, 100)
     return Ways(workload, today, choices, tuple(comparisons), tuple(settings), order, tuple(notes))
 
