@@ -219,7 +219,7 @@ def test_default_is_recommended_unless_an_order_is_better_in_both_parts(
         base = np.array([[1000.0], [1010.0]]) * np.ones((1, 4))
         return {name: base * factors.get(name, 1.0) * np.array([[1.0], [1.001]]) ** (name == FITTED) for name in orders}
 
-    monkeypatch.setattr(fitting, "_compare", compared)
+    monkeypatch.setattr(fitting, "waits_in_windows", compared)
     write_history()
     assert main([*COMMAND, "--output", "mine.safetensors", "--format", "json"]) == 0
     captured = capsys.readouterr()
@@ -245,7 +245,7 @@ def test_a_file_is_written_only_for_a_better_order(
     learned_is_better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    compare = fitting._compare
+    compare = fitting.waits_in_windows
 
     def compared(*arguments: object) -> dict[str, np.ndarray]:
         waits = compare(*arguments)  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ def test_a_file_is_written_only_for_a_better_order(
             equal[FITTED] = waits["wfp3"] * np.array([[0.5], [0.51]])
         return equal
 
-    monkeypatch.setattr(fitting, "_compare", compared)
+    monkeypatch.setattr(fitting, "waits_in_windows", compared)
     write_history()
     assert main([*COMMAND, "--output", "mine.safetensors", "--format", "json"]) == 0
     captured = capsys.readouterr()
