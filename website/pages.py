@@ -31,7 +31,10 @@ LIST = re.compile(r"(?:[-*]|\d+\.) ")
 IMAGES = (".png", ".svg")
 UNSEARCHED = {
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")),
-    *(DOCS / name for name in ("explanation/architecture.md", "how-to/images.md", "reference/features.md")),
+    *(
+        DOCS / name
+        for name in ("explanation/architecture.md", "how-to/images.md", "reference/features.md", "results.md")
+    ),
     *(DOCS / "explanation" / "decisions").glob("*.md"),
 }
 """Pages that the search leaves out: what users look for is elsewhere, and the site holds the index twice."""
