@@ -9,9 +9,9 @@ from typing import Annotated, NamedTuple
 
 from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.declaring import given_options, option
-from steersman.cli.options.inputs import FileInputs
-from steersman.cli.output.display import Warnings, status_if_slow
-from steersman.cli.reading import is_named, say_understood, several_pods
+from steersman.cli.options.inputs import FileInputs, PresentCluster, read_cluster
+from steersman.cli.output.display import Warnings
+from steersman.cli.reading import is_named, several_pods
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.workloads.workload import RunningPods, Workload
 
@@ -55,16 +55,8 @@ class AssumedNow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterOfNow(RecordedCluster):
+class ClusterOfNow(PresentCluster, RecordedCluster):
     """A cluster in files as it was when they were written; none given: the live one."""
-
-    @property
-    def running(self) -> RunningPods:
-        return RunningPods.FROM_NOW
-
-    @property
-    def lives(self) -> bool:
-        return True
 
 
 def read_now(
@@ -92,12 +84,7 @@ def read_now(
         return source, AssumedNow(seconds, f"taken as now: {clock(seconds)}, {why}")
     if stated is not None:
         raise UsageError("--now is for a cluster in files; leave it out, or give --nodes and --pods")
-    from steersman.apps.load.live_cluster import LiveCluster
-
-    live = LiveCluster(target.find())
-    with status_if_slow(f"reading the cluster of context {live.name}"):
-        source = live.workload(running=RunningPods.FROM_NOW, lives=True)
-    say_understood(source, warn)
+    source = read_cluster(target, RunningPods.FROM_NOW, warn, lives=True)
     return source, AssumedNow(time.time())
 
 

@@ -14,13 +14,12 @@ from steersman.cli.kube_scheduler import KUBE_DEFAULT, cluster_baseline, with_mi
 from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.common import Jobs, path_option
 from steersman.cli.options.declaring import RequiresOption, option, to_arguments, with_options
-from steersman.cli.options.inputs import Inputs
+from steersman.cli.options.inputs import Inputs, PresentCluster
 from steersman.cli.output.display import TEXT_WIDTH, Progress, Warnings, say, width
 from steersman.cli.reading import compile_for
 from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import UsageError
 from steersman.core.folder_lock import using_folder
-from steersman.workloads.workload import RunningPods
 
 if TYPE_CHECKING:
     from steersman.policies.kube_scheduler import KubeSchedulerPolicy
@@ -47,16 +46,8 @@ class AdviceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class AdvisedCluster(Inputs):
-    """A cluster as it is now, with the lives of its pods."""
-
-    @property
-    def running(self) -> RunningPods:
-        return RunningPods.FROM_NOW
-
-    @property
-    def lives(self) -> bool:
-        return True
+class AdvisedCluster(PresentCluster, Inputs):
+    """A cluster as it is now."""
 
 
 @with_options

@@ -160,6 +160,20 @@ class Inputs(FileInputs):
         return [*FileInputs._used(self), *(["--cluster"] if self.cluster else [])]
 
 
+class PresentCluster:
+    """Inputs whose running pods stay, read with the times at which pods were created, began to run and ended."""
+
+    __slots__ = ()
+
+    @property
+    def running(self) -> RunningPods:
+        return RunningPods.FROM_NOW
+
+    @property
+    def lives(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class InputsWithRunningPods(Inputs):
     """Inputs whose running pods may stay while more arrive."""
