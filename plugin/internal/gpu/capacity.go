@@ -120,14 +120,14 @@ func statedBy(node *v1.Node, key v1.ResourceName) (int64, bool) {
 	return roundedDown(result), ok
 }
 
-// MayServeBetter reports whether a node that had another capacity, none if it is new, may fit now for a pod that it had
-// no room for.
-func MayServeBetter(capacity, former *policy.GPUs, request *Request) bool {
-	isBetter := !mayServe(former, request) || number(former, request) < number(capacity, request)
-	return isBetter && mayServe(capacity, request)
+// MayFitNow reports whether a pod that a node had no room for may fit since the node's capacity changed; a new node had
+// none before.
+func MayFitNow(capacity, former *policy.GPUs, request *Request) bool {
+	isBetter := !mayFit(former, request) || number(former, request) < number(capacity, request)
+	return isBetter && mayFit(capacity, request)
 }
 
-func mayServe(capacity *policy.GPUs, request *Request) bool {
+func mayFit(capacity *policy.GPUs, request *Request) bool {
 	return capacity.Accepts(request) && capacity.Fits(request)
 }
 

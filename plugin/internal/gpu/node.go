@@ -24,7 +24,7 @@ type Node struct {
 // NodeState counts a node's devices. It parses all pods of the node, so keep what it finds by the node's generation.
 //
 // The cache of the scheduler has a pod on its node, with another generation of it, before the pod's devices are
-// reserved, but shows it to nobody before the next pod's turn: what is kept by generation is right.
+// reserved, but shows it only in the next pod's turn: a result that is kept by generation stays right.
 func (l *Ledger) NodeState(info fwk.NodeInfo) Node { return l.NodeWithout(info, "") }
 
 // NodeWithout returns NodeState as if one pod was not there.
@@ -96,8 +96,8 @@ func (n *Node) add(ledger *Ledger, pod *v1.Pod, lost []Request) []Request {
 	return lost
 }
 
-// MayGive reports whether the devices of a bit mask are as many as a pod requests, each with enough left.
-func (n *Node) MayGive(devices uint64, request *Request) bool {
+// CanAllocate reports whether the devices of a bit mask are as many as a pod requests, each with enough left.
+func (n *Node) CanAllocate(devices uint64, request *Request) bool {
 	if devices>>len(n.Free) != 0 || int64(bits.OnesCount64(devices)) != request.Count {
 		return false
 	}

@@ -128,11 +128,11 @@ func TestBestFitTakesTheFullestDevicesThatSuffice(t *testing.T) {
 		if bestFit := node.BestFit(&test.request); bestFit != test.want {
 			t.Errorf("%+v gets %b; want %b", test.request, bestFit, test.want)
 		}
-		if !node.MayGive(test.want, &test.request) || node.MayGive(test.want|1<<5, &test.request) {
+		if !node.CanAllocate(test.want, &test.request) || node.CanAllocate(test.want|1<<5, &test.request) {
 			t.Errorf("%+v may not have %b", test.request, test.want)
 		}
 	}
-	if node.Fits(&Request{Count: 3, Milli: 1000}) || node.MayGive(0b100, &Request{Count: 1, Milli: 301}) {
+	if node.Fits(&Request{Count: 3, Milli: 1000}) || node.CanAllocate(0b100, &Request{Count: 1, Milli: 301}) {
 		t.Error("what does not fit does")
 	}
 }

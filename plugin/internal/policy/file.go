@@ -22,7 +22,7 @@ var views = map[string]view{"cluster": {1, clusterNode}, "gpu": {3, nodeFeatures
 
 // Load reads a policy file, which must have a workload profile embedded.
 //
-// The error is a FileError of one line if the file is no policy file, is larger than maxMebibytes, truncated, of
+// The error is a FileError of one line if the file is not a policy file, is larger than maxMebibytes, truncated, of
 // another version, or holds weights that are integers, not finite numbers or absurd; or tensors that do not fit its
 // card.
 func Load(path string) (*Policy, error) {
@@ -132,7 +132,7 @@ func parseCard(r *reader, metadata map[string]string) *Card {
 	card := &Card{Normalisation: "none"}
 	text, ok := metadata[cardKey]
 	if !ok {
-		r.refuse("metadata", cardKey, "is missing: a policy file has a model card; this is none of ours")
+		r.refuse("metadata", cardKey, "is missing: expected the model card of a policy file of steersman")
 		return card
 	}
 	refuse := func(problem any) {

@@ -206,7 +206,7 @@ func TestWhatIsNoSafetensorsFileIsOneLine(t *testing.T) {
 		{header(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, make([]byte, 8)...), "not where the one before"},
 		{header(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}}`, 0, 0, 0, 0), "beyond the end"},
 		{header(`{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`, 0, 0, 0, 0), `is of type "BF16"`},
-		{assembled(t, map[string]string{}, nil), "a policy file has a model card; this is none of ours"},
+		{assembled(t, map[string]string{}, nil), "is missing: expected the model card of a policy file of steersman"},
 		{assembled(t, map[string]string{cardKey: "no"}, nil), "is not a model card"},
 	} {
 		refused(t, each.content, each.message)

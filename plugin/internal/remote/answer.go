@@ -41,7 +41,7 @@ func (l *scoreList) UnmarshalJSON(content []byte) error {
 		element = bytes.TrimSpace(element)
 		score, err := strconv.ParseUint(string(element), 10, 64)
 		if err != nil || score > scoring.Best {
-			return fmt.Errorf("scores[%d]: %s is no whole number from 0 to %d", len(*l), quoted(element), scoring.Best)
+			return fmt.Errorf("scores[%d]: %s is not a whole number from 0 to %d", len(*l), quoted(element), scoring.Best)
 		}
 		*l = append(*l, int64(score))
 	}

@@ -45,7 +45,7 @@ func TestLimitsThatMakeNoSenseAreErrors(t *testing.T) {
 		{`{`, "malformed"},
 		{`{"nodeSet": "v", "nodeSet": "w"}`, "duplicate field"},
 		{`{"outcome": "kept"}`, "no version"},
-		{`{"nodeSet": "v", "kept": "AAAA"}`, "are no mask of 2 nodes"},
+		{`{"nodeSet": "v", "kept": "AAAA"}`, "are not a mask of 2 nodes"},
 		{`{"nodeSet": "v", "kept": "?"}`, "malformed"},
 		{`{"nodeSet": "v", "kept": "AA=="}`, "leaves no node"},
 		{`{"nodeSet": "v", "kept": 3}`, "malformed"},

@@ -119,7 +119,7 @@ func (c *Client) Limit(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) (
 		return limit, nil
 	}
 	if len(answer.Kept) != (len(nodes)+7)/8 {
-		return nil, fmt.Errorf("kept: %d bytes are no mask of %d nodes", len(answer.Kept), len(nodes))
+		return nil, fmt.Errorf("kept: %d bytes are not a mask of %d nodes", len(answer.Kept), len(nodes))
 	}
 	for i, n := range order {
 		if answer.Kept[i/8]&(1<<(i%8)) != 0 {

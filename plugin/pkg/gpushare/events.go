@@ -78,7 +78,7 @@ func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk
 	if was != nil {
 		former, _ = gpu.CapacityOf(was)
 	}
-	return queueIf(gpu.MayServeBetter(&capacity, &former, &request)), nil
+	return queueIf(gpu.MayFitNow(&capacity, &former, &request)), nil
 }
 
 func acceptsModel(node *v1.Node, request gpu.Request) bool {

@@ -80,7 +80,7 @@ func (p *Plugin) follow() error {
 	return err
 }
 
-// PreFilter reads what the pod requests. Pods without GPUs are none of ours.
+// PreFilter reads what the pod requests, and skips pods without GPUs.
 func (p *Plugin) PreFilter(
 	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
 ) (*compat.PreFilterResult, *fwk.Status) {
@@ -208,7 +208,7 @@ var errReservedByOthers = errors.New("the node's devices are promised to pods th
 
 func (p *Plugin) choose(request *gpu.Request, pod *v1.Pod, info fwk.NodeInfo, node *gpu.Node) uint64 {
 	if selector := scoring.DeviceSelectorFor(compat.ProfileName(p.handle)); selector != nil {
-		if devices, ok := selector.Devices(pod, info); ok && node.MayGive(devices, request) {
+		if devices, ok := selector.Devices(pod, info); ok && node.CanAllocate(devices, request) {
 			return devices
 		}
 	}

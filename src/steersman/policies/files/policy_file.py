@@ -315,7 +315,7 @@ def _card(path: Path, metadata: dict[str, str]) -> Card:
         raise InputError(str(path), "", "", "is an order, not a policy; give it to --order")
     if CARD not in metadata:
         raise InputError(
-            str(path), "metadata", CARD, "is missing: a policy file has a model card; this is none of ours"
+            str(path), "metadata", CARD, "is missing: expected the model card of a policy file of steersman"
         )
     try:
         # The schema is read first: a newer one may have fields that `Card` forbids.

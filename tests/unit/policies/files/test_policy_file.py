@@ -146,6 +146,10 @@ def test_foreign_files_fail_in_one_line(tmp_path):
     (tmp_path / "folder.safetensors").mkdir()
     save_file({"weights": fgd_weights()}, tmp_path / "plain.safetensors")
     (tmp_path / "text.safetensors").write_text("weights = 1\n" * 100)
-    for name, message in (("folder", "policy"), ("plain", "none of ours"), ("text", "no safetensors file")):
+    for name, message in (
+        ("folder", "policy"),
+        ("plain", "is missing: expected the model card of a policy file of steersman"),
+        ("text", "no safetensors file"),
+    ):
         with pytest.raises(InputError, match=message):
             resolve(str(tmp_path / f"{name}.safetensors"))
