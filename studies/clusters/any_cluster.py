@@ -26,7 +26,7 @@ from studies import tables
 from studies.common import Json, Progress, Say, desk
 
 NAME = "any_cluster"
-MINUTES = 90
+MINUTES = 20
 BEST_OF = ("fgd", "best-fit", "gpu-packing")
 RULES = (*HEURISTIC_IDS, "greedy-forecast", "kube-default")
 KINDS = ("no shares", "some shares", "mostly shares")

@@ -85,7 +85,8 @@ def claim(result: Json) -> str:
     ours, stock = ([_wait_ratio(result, load, name) for load in loads] for name in (PACKAGED_POLICY, "kube-default"))
     return (
         f"Where pods come and go, they wait {ours[0]} times as long as under `fgd` at a load of {loads[0]} and "
-        f"{ours[1]} at {loads[1]} on {len(result['values'])} clusters; under kube-scheduler's default {stock[0]} and {stock[1]}."
+        f"{ours[1]} at {loads[1]} on {len(result['values'])} clusters; under kube-scheduler's default {stock[0]} and "
+        f"{stock[1]}."
     )
 
 

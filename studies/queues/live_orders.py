@@ -313,7 +313,8 @@ def claim(result: Json) -> str:
     ratio = tables.interval(tables.geometric(np.log(ratios(result, "rule", "mean"))), sign=False)
     return (
         f"On a real control plane, {len(result['dates'])} days of one trace, pods wait {ratio} times as long under "
-        f"{result['arms']['rule']['title']} as under kube-scheduler; the forecast before it was {_expected_ratio(result, 'rule', 'mean'):.2f}."
+        f"{result['arms']['rule']['title']} as under kube-scheduler; the forecast "
+        f"before it was {_expected_ratio(result, 'rule', 'mean'):.2f}."
     )
 
 

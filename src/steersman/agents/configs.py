@@ -28,7 +28,13 @@ BATCHES = (64, 128, 200, 400)
 INTERVALS = (5, 10, 25, 50)
 
 Gamma = Annotated[
-    float, Option("Discount of the reward of the next decision.", SHARE, (0.0, 0.5, 0.9, 0.97, 0.99, 1.0))
+    float,
+    Option(
+        "Discount of the reward of the next decision.",
+        SHARE,
+        (0.0, 0.5, 0.9, 0.97, 0.99, 1.0),
+        shown_default="that of the objective: 0.99 for allocation and waiting-time, 0 for the others",
+    ),
 ]
 GaeLambda = Annotated[
     float,

@@ -48,7 +48,6 @@ OBJECTIVE = "balance"
 NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
 DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
     "dqn": {
-        "gamma": 0.0,
         "reward_scale": 10.0,
         "batch_size": 64,
         "update_every": 1,
@@ -56,13 +55,8 @@ DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
         "epsilon_decay": 0.9987,
         "candidates": 64,
     },
-    "actor-critic": {"gamma": 0.0},
-    "ppo": {"gamma": 0.0},
 }
-"""Default options by algorithm for an untrained network, which has about a thousand decisions to learn from. A discount
-of 0 learns the reward that follows at once; the sum of many later rewards cannot be learned in so few."""
-REWARDED_LATER = ("allocation", "waiting-time")
-"""Objectives of which only later rewards tell nodes apart, so that the discount stays that of `train`."""
+"""Default options by algorithm for an untrained network, which has about a thousand decisions to learn from."""
 DEFAULTS_FINE_TUNING: dict[str, dict[str, Any]] = {
     "dqn": {
         "learning_rate": 1e-4,
@@ -214,10 +208,7 @@ def _card_of(policy: Path) -> Card:
 def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.WeightedObjectives) -> dict[str, Any]:
     """Return the algorithm's options: those that suit a live cluster, over those of the policy's training."""
     if card is None:
-        settings = dict(DEFAULTS_UNTRAINED.get(spec.name, {}))
-        if any(part.name in REWARDED_LATER for part in objective.objectives):
-            settings.pop("gamma", None)
-        return settings
+        return {"gamma": objective.gamma, **DEFAULTS_UNTRAINED.get(spec.name, {})}
     names = {field.name for field in fields(spec.config)}
     trained = card.settings if card.algorithm == spec.name else {}
     inherited = {name: value for name, value in trained.items() if name in names}

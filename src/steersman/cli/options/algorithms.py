@@ -74,8 +74,8 @@ def _algorithm_parameter(name: str, algorithms: list[str], panel: str) -> inspec
     # A panel needs no names of its own algorithm, except for evolution, which is two.
     named = panel == SHARED_PANEL or (len(algorithms) == 1 and algorithms[0].startswith(EVOLUTION))
     meanings = group_by_value({algorithm: field.option.help for algorithm, field in known.items()}, named)
-    defaults = group_by_value({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
-    default = f" [default: {'; '.join(defaults)}]" if any(_shown(field.default) for field in known.values()) else ""
+    values = {name: field.option.shown_default or _shown(field.default) for name, field in known.items()}
+    default = f" [default: {'; '.join(group_by_value(values, False))}]" if any(values.values()) else ""
     return _parameter(name, next(iter(known.values())), f"{' '.join(meanings)}{default}", panel)
 
 

@@ -25,7 +25,6 @@ from tests.unit.evaluation.test_generated import policy_file
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.base import Agent
 from steersman.agents.dqn import DQN
-from steersman.agents.registry import find_algorithm
 from steersman.apps.learner import agent_process
 from steersman.apps.learner.agent_process import OtherSchedulers, run_agent
 from steersman.apps.learner.environment import LiveEnv
@@ -46,6 +45,7 @@ from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.objectives import registry
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
@@ -55,7 +55,9 @@ from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.registry import resolve
 from steersman.training.network import NetworkPlan
+from steersman.training.plans import PlanOptions, make_plan
 from steersman.training.run import RunEndedError
+from steersman.workloads.formats.openb import embedded
 
 NODES = tuple(Node(f"node-{i}", 8000, 32 << 30, pods=110) for i in range(6))
 POD = PodClass(Requests(cpu_milli=500, memory_bytes=1 << 30))
@@ -539,11 +541,15 @@ def test_fallback_choice_beyond_capacity_is_not_imitated():
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
-def test_default_discount_depends_on_the_objective(algorithm):
-    default = find_algorithm(algorithm).config().gamma
-    assert live_plan("steersman", options=AgentOptions(algorithm)).config.gamma == 0.0
-    for objective in ("allocation", "balance=1,allocation=0.5"):
-        assert live_plan("steersman", options=AgentOptions(algorithm, objective=objective)).config.gamma == default
+@pytest.mark.parametrize(
+    ("objective", "gamma"),
+    [("balance", 0.0), ("locality", 0.0), ("allocation", 0.99), ("balance=1,allocation=0.5", 0.99)],
+)
+def test_default_discount_is_that_of_the_objective_live_and_in_training(algorithm, objective, gamma):
+    assert live_plan("steersman", options=AgentOptions(algorithm, objective=objective)).config.gamma == gamma
+    pods = WorkloadOptions((embedded("default-small"),), objective)
+    assert make_plan(pods, "p", algorithm, PlanOptions()).config.gamma == gamma
+    assert make_plan(pods, "p", algorithm, PlanOptions(settings={"gamma": 0.5})).config.gamma == 0.5
 
 
 def test_plans_are_checked(tmp_path):
