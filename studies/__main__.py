@@ -39,7 +39,7 @@ GROUPS = {
     ),
     "queues": ("rlscheduler", "learned_order", "order_advice", "live_orders"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
-    "live": ("telemetry", "agents", "kube_scheduler_live"),
+    "live": ("earlier", "telemetry", "agents", "kube_scheduler_live"),
 }
 """Studies by package, in the order of the report."""
 ORDER = tuple(name for names in GROUPS.values() for name in names)
@@ -194,6 +194,8 @@ def write_report(every: dict[str, Study], quick: bool) -> Path:
     if not quick:
         parts.append("[Notes from experiments](results/notes.md) says what was tried without a study.\n")
         (pages / "notes.md").write_text(NOTES.read_text())
+    if not quick and (result := every["kube_scheduler"].shown(quick)):
+        (report / "gain.svg").write_text(every["kube_scheduler"].module.picture(result["result"]))
     index = report / "results.md"
     index.write_text("\n".join(parts))
     return index

@@ -21,5 +21,10 @@ SOURCES = {
         "`a394ab3d81179ebcf645a1cbd593a60b6dff7f11a510e1e6285c45f43310c962` and "
         "`bee7e959a6b85844eafe7989d62c55ae43e096fd617cddf37423327967a1ed2d`."
     ),
+    "aaml": (
+        "`data_20231210_*.csv`, six files in the folder `$STEERSMAN_TRACES`, of "
+        "<https://github.com/acsheller/AAML>. SHA-256 of the first, `data_20231210_154341.csv`: "
+        "`15d8b443ef6fa55735faf0908cac47c766b1fc8d0e988d2f51ddceddd7871edb`."
+    ),
 }
 """A sentence a source, by the name that `DATA` of a study has."""
