@@ -262,3 +262,19 @@ class EvolutionConfig(CheckedOptions):
     def widths(self) -> tuple[int, ...]:
         """Return the widths of the network's hidden layers, none for `linear`."""
         return tuple(map(int, self.hidden.split(","))) if self.network == "mlp" else ()
+
+
+LIVE_DEFAULTS: dict[str, dict[str, int | float]] = {
+    "dqn": {
+        "reward_scale": 10.0,
+        "batch_size": 64,
+        "update_every": 1,
+        "gradient_steps": 4,
+        "epsilon_decay": 0.9987,
+        "candidates": 64,
+    },
+    "actor-critic": {},
+    "ppo": {},
+}
+"""The algorithms that can learn on a live cluster, with the defaults of an untrained network there that differ: it has
+about a thousand decisions to learn from."""
