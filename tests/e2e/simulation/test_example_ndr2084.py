@@ -1,4 +1,4 @@
-"""`examples/ndr2084`, an example of a score service for GPU pods: all its pods are assigned, simulated and on a cluster."""
+"""`examples/ndr2084`, a score service for GPU pods: all its pods are assigned, simulated and on a cluster."""
 
 import csv
 import re

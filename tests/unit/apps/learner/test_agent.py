@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from tests.support.errors import raises
 from tests.support.servers.fake_prometheus import CPU, LATENCY, Told
+from tests.unit.docs.test_features import parse
 from tests.unit.evaluation.test_generated import policy_file
 
 from steersman.agents.actor_critic import ActorCritic
@@ -550,6 +551,27 @@ def test_default_discount_is_that_of_the_objective_live_and_in_training(algorith
     pods = WorkloadOptions((embedded("default-small"),), objective)
     assert make_plan(pods, "p", algorithm, PlanOptions()).config.gamma == gamma
     assert make_plan(pods, "p", algorithm, PlanOptions(settings={"gamma": 0.5})).config.gamma == 0.5
+
+
+AAML_OPTIONS = "--gamma 0.97 --learning-rate 0.002 --replay-size 2000 --batch-size 100 --update-every 25"
+AAML_OPTIONS += " --target-update-every 2"
+
+
+def test_options_of_aamls_agents_are_options_of_the_command(tmp_path):
+    words = AAML_OPTIONS.split()
+    schedule = ["schedule", "--learn", str(tmp_path / "run"), "--algorithm", "dqn", *words]
+    parse(schedule)
+    declared = {
+        name[2:].replace("-", "_"): json.loads(value) for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+    learning = LiveLearning(learn=tmp_path / "run", algorithm="dqn", hidden="64,64")
+    config = live_plan_of(learning, declared, None, "steersman", has_telemetry=False).config
+    assert {name: getattr(config, name) for name in declared} == declared
+    learning = LiveLearning(learn=tmp_path / "run", algorithm="actor-critic")
+    rates = {"actor_learning_rate": 0.002, "critic_learning_rate": 0.004}
+    assert live_plan_of(learning, rates, None, "steersman", has_telemetry=False).config.critic_learning_rate == 0.004
+    with raises(UsageError, "--actor-learning-rate is not an option of dqn"):
+        live_plan_of(replace(learning, algorithm="dqn"), rates, None, "steersman", has_telemetry=False)
 
 
 def test_plans_are_checked(tmp_path):
