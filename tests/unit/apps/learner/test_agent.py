@@ -553,12 +553,9 @@ def test_default_discount_is_that_of_the_objective_live_and_in_training(algorith
     assert make_plan(pods, "p", algorithm, PlanOptions(settings={"gamma": 0.5})).config.gamma == 0.5
 
 
-AAML_OPTIONS = "--gamma 0.97 --learning-rate 0.002 --replay-size 2000 --batch-size 100 --update-every 25"
-AAML_OPTIONS += " --target-update-every 2"
-
-
 def test_options_of_aamls_agents_are_options_of_the_command(tmp_path):
-    words = AAML_OPTIONS.split()
+    words = "--gamma 0.9 --learning-rate 0.002 --replay-size 2000 --batch-size 99 --update-every 25".split()
+    words += ["--target-update-every", "2"]
     schedule = ["schedule", "--learn", str(tmp_path / "run"), "--algorithm", "dqn", *words]
     parse(schedule)
     declared = {
