@@ -554,7 +554,7 @@ def test_default_discount_is_that_of_the_objective_live_and_in_training(algorith
 
 
 def test_options_of_aamls_agents_are_options_of_the_command(tmp_path):
-    words = ["--gamma", "0.9", "--learning-rate", "0.002", "--replay-size", "2000", "--batch-size", "99", "--update-every", "25"]
+    words = "--gamma 0.9 --learning-rate 0.002 --replay-size 2000 --batch-size 99 --update-every 25".split()  # noqa: SIM905
     words += ["--target-update-every", "2"]
     schedule = ["schedule", "--learn", str(tmp_path / "run"), "--algorithm", "dqn", *words]
     parse(schedule)
