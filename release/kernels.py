@@ -43,7 +43,7 @@ def commands() -> Iterator[list[str]]:
          "--output", "deployments"),
         ("evaluate", "--protocol", "latency", "--policy", "kube-default", "p0", "--seeds", "2", "--output", "latency"),
         ("train", *SMALL, "--iterations", "2", "--output", "trained"),
-        ("policy", "fit", *SMALL, "--generations", "2", "--output", "fitted.safetensors"),
+        ("fit", "policy", *SMALL, "--generations", "2", "--output", "fitted.safetensors"),
         ("workload", "random", "--count", "2", "--nodes", "5-8", "--output", "generated"),
     ):  # fmt: skip
         yield ["-m", "steersman", *arguments]

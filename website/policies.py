@@ -57,7 +57,7 @@ def _properties(policy: Policy, card: Card | None) -> str:
         if Need.TELEMETRY in policy.needs
         else "what pods request and nodes have",
         "part of weighted sums": "yes" if policy.name in HEURISTIC_IDS else "no",
-        "as a policy file, for the plugin": f"yes, `steersman policy prepare --policy {policy.name}`"
+        "as a policy file, for the plugin": f"yes, `steersman fit policy --policy {policy.name}`"
         if policy.name in CARDS
         else "no; the plugin may ask the service"
         if not network_of(policy)

@@ -15,7 +15,8 @@ from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSch
 from steersman.policies.node_scores.kube_profile import STRATEGIES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
-from steersman.training.search.fit_scheduler import SchedulerFitOptions, fit_scheduler
+from steersman.simulation.selection.stock_search import StockSearchOptions
+from steersman.training.search.schedulers import search_scheduler
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
@@ -70,7 +71,7 @@ def _cluster(asked: Json) -> Json:
     value: Json = {"name": workload.name, "nodes": len(workload.nodes), "pods": len(workload.pods)}
     for name, simple in ((STOCK_TUNED, False), (SIMPLE, True)):
         began = time.monotonic()
-        found = fit_scheduler(workload, SchedulerFitOptions(simple=simple), today=today)
+        found = search_scheduler(workload, StockSearchOptions(simple=simple), today=today)
         profile = found.profile
         policies[name] = KubeSchedulerPolicy(name, profile) if found.is_better else today
         value[name] = {
@@ -126,7 +127,7 @@ def section(result: Json) -> str:
         "## The best configuration of kube-scheduler",
         "",
         f"The first {len(values)} held-out clusters, {len(result['seeds'])} seeds. `{STOCK_TUNED}` is what "
-        "`steersman policy fit-scheduler` finds for each of them, on other draws: a scoring strategy over CPU, "
+        "`steersman fit scheduler` finds for each of them, on other draws: a scoring strategy over CPU, "
         "memory and GPUs, and weights and resources of kube-scheduler's two plugins of resources. "
         f"`{SIMPLE}` is found among what EKS takes. Where no gain was shown the default stays: "
         f"{len(values) - kept[STOCK_TUNED]} and {len(values) - kept[SIMPLE]} clusters. A search took "

@@ -1,7 +1,7 @@
 """Yesterday's workload profile: policies that know the first half of a trace, on the pods of its second half.
 
 Fragmentation, planned losses, the choice among members and a fit all rest on which pods are typical. Here that is known
-from the pods that were created first (as `policy prepare` embeds it in a file), and the cluster is then filled by
+from the pods that were created first (as `fit policy` embeds it in a file), and the cluster is then filled by
 `inflation` with draws of the others. *True* is the same with the profile of the pods that do come.
 """
 
@@ -170,7 +170,7 @@ def section(result: Json) -> str:
         [
             "## An outdated workload profile",
             "",
-            "Policies know the workload profile of the first half of a trace, by creation time, as `policy prepare` "
+            "Policies know the workload profile of the first half of a trace, by creation time, as `fit policy` "
             "embeds it in a file: typical pods and planned losses. For `rules` and `steersman` it also determines what "
             "short simulations choose, and for `steersman` fitted weights. The cluster "
             "is then filled with draws of the second half. *True*: the "

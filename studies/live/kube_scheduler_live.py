@@ -1,4 +1,4 @@
-"""The forecast of `policy fit-scheduler` on a real control plane: kube-scheduler's default against what was found.
+"""The forecast of `fit scheduler` on a real control plane: kube-scheduler's default against what was found.
 
 Clusters are generated, of 200 unequal nodes whose GPUs are offered as nvidia.com/gpu. Pods come until they have
 requested 1.3 times the GPUs, so that in the end nothing more fits. Forecast and runs use draws that the search did not.
@@ -141,18 +141,18 @@ def _whole_gpu_pod(pod: Pod) -> Pod:
 
 
 def _fit(at: Desk, asked: Json) -> Json:
-    """Run `steersman policy fit-scheduler` on files of the cluster; return the configuration that it wrote."""
+    """Run `steersman fit scheduler` on files of the cluster; return the configuration that it wrote."""
     workload, folder = workload_of(asked["cluster"], asked["nodes"]), at.folder / f"fit-{asked['cluster']}"
     folder.mkdir(parents=True, exist_ok=True)
     files = {name: folder / f"{name}.yaml" for name in ("nodes", "pods", "scheduler")}
     write_documents(files["nodes"], map(node_to_object, workload.nodes))
     write_documents(files["pods"], map(pod_to_object, workload.pods))
     files["scheduler"].unlink(missing_ok=True)
-    command = [sys.executable, "-m", "steersman", "policy", "fit-scheduler", "--ratio", str(asked["ratio"])]
+    command = [sys.executable, "-m", "steersman", "fit", "scheduler", "--ratio", str(asked["ratio"])]
     command += ["--nodes", str(files["nodes"]), "--pods", str(files["pods"]), "--output", str(files["scheduler"])]
     done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, check=False)
     if done.returncode or not files["scheduler"].exists():
-        raise SteersmanError(f"policy fit-scheduler wrote no configuration: {done.stderr.strip()}")
+        raise SteersmanError(f"fit scheduler wrote no configuration: {done.stderr.strip()}")
     told = json.loads(done.stdout)
     (document,) = read_documents(files["scheduler"])
     return {
@@ -329,7 +329,7 @@ def section(result: Json) -> str:
     paragraphs = [
         f"""etcd, kube-apiserver, kube-controller-manager and an unmodified kube-scheduler {result["kubernetes"]}, with
 {result["nodes"]} nodes of KWOK. The clusters are generated: the first {len(values)} in which all pods request whole
-GPUs, nodes are of several types, and `steersman policy fit-scheduler` shows a gain. GPUs are offered as `{GPU}`. In
+GPUs, nodes are of several types, and `steersman fit scheduler` shows a gain. GPUs are offered as `{GPU}`. In
 each of {result["draws"]} draws pods come to an empty cluster until they have requested {result["ratio"]:g} times its
 GPUs: once with kube-scheduler's default, once with the configuration that the command wrote, to which only the
 connection was added. A pod is created when fewer than {BACKLOG} wait for their first attempt. A run ends when every
@@ -351,7 +351,7 @@ those in which two simulations differ, means of the draws.""",
     filled = [
         each if each.startswith("|") else textwrap.fill(each, WIDTH, break_on_hyphens=False) for each in paragraphs
     ]
-    return "\n\n".join(["## The forecast of fit-scheduler on a real control plane", *filled])
+    return "\n\n".join(["## The forecast of `fit scheduler` on a real control plane", *filled])
 
 
 def _gain_table(values: list[Json]) -> str:

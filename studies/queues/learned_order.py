@@ -25,7 +25,7 @@ from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, schedule, window
 from steersman.simulation.run import Simulator
 from steersman.simulation.waiting import MINUTE, Waits
-from steersman.training.search.fit_order import START, WAITS, WEIGHTS, cost, four_waits
+from steersman.training.search.orders import START, WAITS, WEIGHTS, cost, four_waits
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.formats.published import PhillyTrace
 from steersman.workloads.generators.clusters import Distribution, random_cluster

@@ -1,8 +1,8 @@
-"""`policy fit-order` on a history, followed on what came later: virtual clusters of Philly in time order.
+"""`fit order` on a history, followed on what came later: virtual clusters of Philly in time order.
 
 The advice is fitted to the first half of a virtual cluster's jobs, and followed on the whole second half, whose times
 are scaled to each of several loads: many a cluster was never full at its own ones.
-Its cost is the one that `fit-order` minimises: the weighted geometric mean of the mean wait, by GPUs, the 99th
+Its cost is the one that `fit order` minimises: the weighted geometric mean of the mean wait, by GPUs, the 99th
 percentile of jobs of several GPUs, and the longest, each with a minute added.
 """
 
@@ -19,16 +19,16 @@ from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
-from steersman.training.search.fit_order import (
+from steersman.training.search.orders import (
     DEFAULT,
     FITTED,
     LOADS,
     RULES,
     OrderFitOptions,
     cost,
-    fit_order,
     history_of,
     history_windows,
+    search_order,
 )
 from steersman.workloads.formats.published import PhillyTrace
 from steersman.workloads.workload import Workload
@@ -78,7 +78,7 @@ def _followed(asked: Json) -> Json:
     history = history_of(virtual_cluster(asked["cluster"]))
     half, policy = len(history.pods) // 2, resolve(asked["policy"])
     first = replace(history, pods=history.pods[:half])
-    found = fit_order(first, policy, OrderFitOptions(asked["generations"]))
+    found = search_order(first, policy, OrderFitOptions(asked["generations"]))
     windows = replace(history_windows(history, LOADS)[1], first=half, last=len(history.pods))
     windows = replace(windows, count=windows.last - half)
     simulator, nodes = Simulator(history), np.arange(len(history.nodes))
@@ -113,7 +113,7 @@ def section(result: Json) -> str:
         [
             "## Advice on an order, followed later",
             "",
-            "`steersman policy fit-order` on the first half of a virtual cluster of Philly, followed on the second "
+            "`steersman fit order` on the first half of a virtual cluster of Philly, followed on the second "
             f"half, whose times are scaled to loads of {loads} (geometric mean); `{POLICY}` places. Waits are the "
             f"weighted geometric mean that the command minimises, relative to `{DEFAULT}`. *Best* would have been "
             "best on the second half. One trace, and one second half each.",

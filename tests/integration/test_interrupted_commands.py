@@ -39,8 +39,8 @@ COMMANDS = {
     f"workload convert {YAML} --to openb --lossy --output out": (2.5,),
     f"evaluate {JSON} --policy fgd steersman --seeds 1 --protocol arrivals --jobs 1 --output out": (2.0, 6.0),
     f"simulate {CSV} --policy steersman --protocol arrivals --output out": (3.0, 5.0),
-    f"policy prepare {CSV} --policy steersman --output out.safetensors": (4.0,),
-    f"policy fit {JSON} --output out.safetensors": (6.0,),
+    f"fit policy {CSV} --policy steersman --output out.safetensors": (4.0,),
+    f"fit policy {JSON} --output out.safetensors": (6.0,),
     f"explain {JSON} --pod p19999 --policy steersman": (5.0,),
     "train --nodes nodes.csv --workload pods.csv --algorithm evolution --output out": (5.0,),
 }

@@ -65,7 +65,7 @@ def test_demo_runs_far_from_the_checkout(installed: Path, tmp_path: Path) -> Non
         "simulate --workload default --policy steersman --output run",
         "evaluate --workload gpushare40 --policy kube-default rules --seeds 2 --jobs 1 --output run",
         "evaluate --protocol latency --policy kube-default la --seeds 1 --jobs 1 --output run",
-        "policy fit --workload default-small --generations 1 --output run.safetensors",
+        "fit policy --workload default-small --generations 1 --output run.safetensors",
     ],
 )
 def test_first_command_compiles_nothing(installed: Path, tmp_path: Path, command: str) -> None:

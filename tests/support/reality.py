@@ -144,7 +144,7 @@ def compare(program: Path, kubeconfig: Path, folder: Path, nodes: Nodes, policy:
     """
     file = folder / "steersman.safetensors"
     workload_of = ("--nodes", nodes.simulated, "--pods", PODS)
-    _steersman("policy", "prepare", "--policy", "steersman", *workload_of, "--output", file)
+    _steersman("fit", "policy", "--policy", "steersman", *workload_of, "--output", file)
     arguments = {"policyFile": str(file), "timeout": "5s"} | ({"policy": policy} if policy == "fgd" else {})
     workload = load_workload(nodes.simulated, PODS)
     there = {node.name: node for node in workload.nodes}

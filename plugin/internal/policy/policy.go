@@ -2,7 +2,7 @@
 //
 // A policy ranks the nodes that a pod fits on, from the state of the cluster as integers: milli-CPU, bytes, pods, and
 // milli of each GPU device (1000 is a whole one). Nothing here plans or learns. What follows from the profile of
-// typical pods is embedded in the file by "steersman policy prepare"; a file without it is refused.
+// typical pods is embedded in the file by "steersman fit policy"; a file without it is refused.
 //
 // The arithmetic is that of the Python package, in the same order, so that scores agree to the last bits. Where a
 // compiler might fuse a product with a sum, which rounds once instead of twice, a conversion to float64 forbids it.
@@ -21,7 +21,7 @@ import (
 )
 
 // prepareCommand embeds a profile in a policy file.
-const prepareCommand = "steersman policy prepare --policy FILE --nodes FILE --pods FILE --output FILE"
+const prepareCommand = "steersman fit policy --policy FILE --nodes FILE --pods FILE --output FILE"
 
 // Policy ranks the nodes that a pod fits on. It is safe for concurrent use.
 type Policy struct {

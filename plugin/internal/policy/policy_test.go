@@ -204,7 +204,7 @@ func TestLocalPoliciesAreKnownByName(t *testing.T) {
 	if _, err := Builtin("best", nil); err == nil || !strings.Contains(err.Error(), "known are balanced-allocation, best-fit,") {
 		t.Errorf("%v", err)
 	}
-	if _, err := Builtin(FGD, nil); err == nil || !strings.Contains(err.Error(), "steersman policy prepare") {
+	if _, err := Builtin(FGD, nil); err == nil || !strings.Contains(err.Error(), "steersman fit policy") {
 		t.Errorf("%v", err)
 	}
 	policy, err := Builtin("least-allocated", nil)

@@ -77,7 +77,7 @@ func (r *reader) checkAllRead(weights bool, problem string) {
 	}
 }
 
-// isEmbedded reports whether a tensor belongs to what "steersman policy prepare" put into a file: the profile and what
+// isEmbedded reports whether a tensor belongs to what "steersman fit policy" put into a file: the profile and what
 // follows from it.
 func isEmbedded(name string) bool {
 	return strings.HasPrefix(name, "mix.") || strings.HasPrefix(name, "outlook.")

@@ -24,7 +24,7 @@ type Args struct {
 	Mode string `json:"mode"`
 	// Policy is the name of a built-in policy; "" for the policy of the file.
 	Policy string `json:"policy"`
-	// PolicyFile was made by "steersman policy prepare": a policy, and the profile of typical pods that some built-in ones
+	// PolicyFile was made by "steersman fit policy": a policy, and the profile of typical pods that some built-in ones
 	// need, too. It is reloaded when it changes.
 	PolicyFile string `json:"policyFile"`
 	// Endpoint is the address of a score service: http://127.0.0.1:5000. Whatever nodes' metrics are needed for is asked of
@@ -98,7 +98,7 @@ func (a *Args) checkSource() error {
 	local := a.Policy != "" || a.PolicyFile != ""
 	switch {
 	case a.Mode == modeNative && !local:
-		return errors.New(`policyFile: is missing; give a file that "steersman policy prepare" made, or policy`)
+		return errors.New(`policyFile: is missing; give a file that "steersman fit policy" made, or policy`)
 	case a.Mode == modeService && local:
 		return errors.New("policyFile, policy: are for the modes native and shadow; the service has its own")
 	case a.Mode == modeService && a.Endpoint == "":

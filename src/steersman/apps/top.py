@@ -36,6 +36,7 @@ from steersman.core.counting import counted
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
 from steersman.kubernetes.lease import ALL_LEASES, APP_LABEL, POLICY_KEY
 from steersman.kubernetes.watch import Reflector
+from steersman.workloads.topology import RACK, ZONE
 
 Column = Literal["name", "cpu", "memory", "pods", "gpu"]
 TITLES: Mapping[Column, str] = {"cpu": "CPU", "memory": "GiB", "pods": "Pods", "gpu": "GPUs"}
@@ -232,6 +233,8 @@ def once_record(view: ClusterUse, title: str, leaders: Sequence[Leader], rows: S
                 "gpus": gpu_milli(row.node) / GPU_MILLI,
                 "gpu_model": row.node.gpu_model,
                 "gpu_requested_milli": held_milli(row.node, row.use),
+                "zone": row.node.labels.get(ZONE, ""),
+                "rack": row.node.labels.get(RACK, ""),
             }
             for row in rows
         ],

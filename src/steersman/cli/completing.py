@@ -14,29 +14,34 @@ from steersman.agents.registry import algorithm_specs
 from steersman.core.extensions import entry_point_groups
 from steersman.policies.networks.registry import network_names
 
-RULE_NAMES = (
-    "dot-product",
-    "gpu-clustering",
-    "gpu-packing",
-    "best-fit",
-    "fgd",
-    "least-allocated",
-    "most-allocated",
-    "balanced-allocation",
-)
+RULES = {
+    "dot-product": "the smallest dot product of free resources and requests, over CPU and GPU",
+    "gpu-clustering": "pods of one kind on nodes of their own, fuller nodes first",
+    "gpu-packing": "devices in use first, then nodes in use, then unused nodes",
+    "best-fit": "the least CPU and GPU left over after the pod",
+    "fgd": "GPU fragmentation grows least (fragmentation gradient descent)",
+    "least-allocated": "the largest free share of CPU and memory, as kube-scheduler's LeastAllocated",
+    "most-allocated": "the smallest free share of CPU and memory, as kube-scheduler's MostAllocated",
+    "balanced-allocation": "used shares of CPU and memory differ least",
+}
 """The rules of `policies.heuristics`, which imports numba."""
-POLICY_NAMES = (
-    "random",
-    *RULE_NAMES,
-    "greedy-forecast",
-    "most-even",
-    "kube-default",
-    "stock-tuned",
-    "rules",
-    "steersman",
-)
+POLICIES = {
+    "random": "a node that fits, at random",
+    **RULES,
+    "greedy-forecast": "forecasts of the GPU loss grow least",
+    "most-even": "the nodes' shares of requested CPU differ least",
+    "kube-default": "kube-scheduler's default configuration",
+    "stock-tuned": "kube-scheduler with its best configuration for this cluster, in simulations",
+    "rules": "the rule that short simulations on this cluster choose",
+    "steersman": "as rules, or a blend of them, with weights fitted to this cluster",
+}
 """The built-in policies of `policies.registry`, which imports numba."""
-TELEMETRY_POLICY_NAMES = ("ma", "la", "lc", "p0")  # those that decide by nodes' metrics
+TELEMETRY_POLICIES = {
+    "ma": "by --telemetry: a node in use with the most CPU used",
+    "la": "by --telemetry: the least CPU used",
+    "lc": "by --telemetry: the fewest TCP connections",
+    "p0": "by --telemetry: the fullest node within the pod's limit of latency",
+}
 OBJECTIVE_NAMES = (
     "allocation",
     "fragmentation",
@@ -49,8 +54,23 @@ OBJECTIVE_NAMES = (
     "latency-aware",
 )
 """The built-in objectives of `objectives.registry`, which imports numba."""
-ORDER_NAMES = (*("age", "fcfs", "easy"), *("smallest", "largest", "shortest", "area", "wfp3", "unicef", "f1", "fair"))
-"""The names of `orders.registry`, which imports numba."""
+ORDERS = {
+    "age": "the oldest first; every waiting pod is tried",
+    "fcfs": "the oldest first; nobody overtakes",
+    "easy": "the oldest first; others overtake without delaying the next one",
+    "smallest": "the smallest request first",
+    "largest": "the largest request first",
+    "shortest": "the shortest run time first",
+    "area": "the smallest product of run time and size first",
+    "wfp3": "by wait over run time, cubed, and size",
+    "unicef": "by wait over run time and logarithm of the size",
+    "f1": "by size, run time and arrival",
+    "fair": "the namespace with the smallest share of the cluster first",
+    "NAME:none, NAME:easy": "who may overtake a pod that fits nowhere",
+    "NAME@SOURCE": "run times: stated, history, none, oracle or oracle:FACTOR",
+    "NAME@ageing:2h": "who has waited for longer goes first",
+}
+"""The names of `orders.registry`, which imports numba, and what may follow them."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
 MINORS = ("1.34", "1.35", "1.36", "1.37")  # minors of `policies.node_scores.kube_minors`
@@ -68,21 +88,16 @@ minors, views, devices = map(_offering, (MINORS, VIEW_NAMES, DEVICES))
 
 
 def orders(incomplete: str) -> list[str]:
-    return [*ORDER_NAMES, *policy_files(incomplete)]
+    return [*filter(str.islower, ORDERS), *policy_files(incomplete)]
 
 
 def policies(incomplete: str) -> list[str]:
-    return [*POLICY_NAMES, *TELEMETRY_POLICY_NAMES, *_installed("steersman.policies"), *policy_files(incomplete)]
-
-
-def packaged_policies(incomplete: str) -> list[str]:
-    """Return policy files, and the names of those that are included."""
-    return ["steersman", "rules", "greedy-forecast", *policy_files(incomplete)]
+    return [*POLICIES, *TELEMETRY_POLICIES, *_installed("steersman.policies"), *policy_files(incomplete)]
 
 
 def rules_and_files(incomplete: str) -> list[str]:
     """Return what a policy file can be made of: rules, what is included, and policy files."""
-    return [*RULE_NAMES, *packaged_policies(incomplete)]
+    return [*RULES, "steersman", "rules", "greedy-forecast", *policy_files(incomplete)]
 
 
 def policy_files(incomplete: str) -> list[str]:

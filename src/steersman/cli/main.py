@@ -26,6 +26,7 @@ from steersman.cli.commands.demo import demo
 from steersman.cli.commands.doctor import doctor
 from steersman.cli.commands.evaluate import evaluate
 from steersman.cli.commands.explain import explain
+from steersman.cli.commands.fit.command import app as fit
 from steersman.cli.commands.policy import app as policy
 from steersman.cli.commands.probe import probe
 from steersman.cli.commands.schedule.command import schedule
@@ -38,7 +39,7 @@ from steersman.cli.commands.training.tune import tune
 from steersman.cli.commands.wait import wait
 from steersman.cli.commands.workbench import workbench
 from steersman.cli.commands.workload.files import app as workload
-from steersman.cli.options.common import HelpLevels, ManyValues
+from steersman.cli.options.common import CommandGroup, ManyValues
 from steersman.cli.options.results import ResumableCommand
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
@@ -50,12 +51,10 @@ INTERRUPTED = 130
 TRACEBACK = "STEERSMAN_TRACEBACK"
 FILES, NO_FILES = 0, 4  # directives of kubectl's completion (cobra): offer files if there is no value, or none
 
-app = typer.Typer(
+app = CommandGroup(
     name="steersman",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(advise)
 app.command()(aliases)
@@ -67,7 +66,7 @@ app.command()(doctor)
 app.command(cls=ResumableCommand)(evaluate)
 app.command()(explain)
 app.command()(probe)
-app.command(cls=HelpLevels)(schedule)
+app.command()(schedule)
 app.command()(serve)
 app.command()(simulate)
 app.command()(top)
@@ -76,6 +75,7 @@ app.command(cls=ResumableCommand)(tune)
 app.command()(wait)
 app.command()(workbench)
 app.add_typer(cluster, name="cluster")
+app.add_typer(fit, name="fit")
 app.add_typer(policy, name="policy")
 app.add_typer(workload, name="workload")
 

@@ -29,7 +29,7 @@ from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice
 from steersman.simulation.waiting import MINUTE
-from steersman.training.search.fit_order import LOADS, history_of, history_windows, log_costs, waits_in_windows
+from steersman.training.search.orders import LOADS, history_of, history_windows, log_costs, waits_in_windows
 from steersman.workloads.workload import Workload
 
 Progress = Callable[[int, int], None]

@@ -84,7 +84,7 @@ class StockTunedPolicy(Policy):
     def selection(self) -> SelectionRules:
         """Raise UsageError: no configuration was found yet."""
         raise UsageError(
-            f"policy {STOCK_TUNED!r} is for simulations; 'steersman policy fit-scheduler' writes the configuration "
+            f"policy {STOCK_TUNED!r} is for simulations; 'steersman fit scheduler' writes the configuration "
             "that it finds, which is a policy"
         )
 

@@ -18,7 +18,7 @@ from steersman.orders.registry import find_order
 from steersman.policies import greedy_forecast, most_even, portfolios
 from steersman.policies.base import Need, Policy, with_order
 from steersman.policies.files.kube_configuration import configured_policy, is_configuration, split_minor
-from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, write_policy
+from steersman.policies.files.policy_file import SUFFIX, open_policy, open_portfolio, rule_card, write_policy
 from steersman.policies.formula import FORMULA_SUFFIX, is_formula, open_formula
 from steersman.policies.heuristics import HEURISTIC_IDS, RandomPolicy, heuristic, weighted_sum
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
@@ -248,26 +248,26 @@ def policy_label(spec: str) -> str:
 
 @contextmanager
 def policy_path(spec: str) -> Iterator[Path]:
-    """Provide the file of a policy: a path, or a temporary file of one of `FILE_NAMES` or of a formula.
+    """Provide the file of a policy: a path, or a temporary file of a rule, of one of `FILE_NAMES` or of a formula.
 
     Raises:
-        UsageError: it is a name or a weighted sum, and so has no file.
+        UsageError: it is another name or a weighted sum, and so has no file.
     """
     spec, _ = split_limit(spec)
-    if spec in FILE_NAMES or is_formula(spec):
+    if spec in (*FILE_NAMES, *HEURISTIC_IDS) or is_formula(spec):
         with TemporaryDirectory(prefix="steersman-") as folder:
             file = Path(folder) / f"{Path(spec).stem}{SUFFIX}"
             if spec in PORTFOLIO_NAMES:
                 write_policy(file, portfolios.portfolio_card(spec), portfolios.portfolio_tensors(spec))
+            elif spec in HEURISTIC_IDS:
+                write_policy(file, rule_card(spec), {})
             else:
                 policy = cast(LinearPolicy, resolve(spec))
                 write_policy(file, greedy_forecast.forecast_card(policy.name), policy.tensors())
             yield file
-    elif not Path(spec).exists() and ("=" in spec or spec in names()):
-        raise UsageError(
-            f"policy {spec} has no file; expected a policy file (run/policy{SUFFIX}), {', '.join(FILE_NAMES[:-1])} or "
-            f"{FILE_NAMES[-1]}"
-        )
+    elif not spec.endswith(SUFFIX) and not Path(spec).exists():
+        expected = ", ".join((f"a policy file (run/policy{SUFFIX})", *FILE_NAMES, *HEURISTIC_IDS))
+        raise UsageError(f"policy {spec} has no file; expected {expected}")
     else:
         yield Path(spec)
 

@@ -95,7 +95,7 @@ def test_a_policy_that_was_fitted_to_the_cluster_decides_at_once(gpus: LocalClus
         (tmp_path / f"{kind}.json").write_text(gpus.kubectl("get", kind, "-o", "json"))
     file = tmp_path / "mine.safetensors"
     source = ("--nodes", str(tmp_path / "nodes.json"), "--pods", str(tmp_path / "pods.json"))
-    gpus.must("policy", "fit", *source, "--generations", "1", "--output", str(file))
+    gpus.must("fit", "policy", *source, "--generations", "1", "--output", str(file))
     with scheduling(gpus, logs, "--policy", str(file)) as running:
         assert running.said(FITTED), json.dumps(running.log())
         create(gpus, *map(gpu_pod, range(40, 60)))

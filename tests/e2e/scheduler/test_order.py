@@ -132,7 +132,7 @@ def test_events_say_when_waiting_pods_are_expected_to_start(cluster: LocalCluste
     cpus = cluster.kubectl("get", "nodes", "-o", "jsonpath={.items[0].status.allocatable.cpu}")
     seconds = "steersman.dev/expected-seconds"
     file = str(tmp_path / "ordered.safetensors")
-    cluster.must("policy", "order", "--policy", "fgd", "--order", "shortest", "--output", file)
+    cluster.must("fit", "policy", "--policy", "fgd+shortest", "--output", file)
     arguments = ("--policy", file, "--predict-waits", "10")
     with scheduling(cluster, tmp_path, *arguments):
         create(cluster, *(pod(f"full-{i}", cpus, {seconds: "600"}) for i in range(NODES)))

@@ -400,7 +400,7 @@ def fit(draw: Draw, folder: Path, generations: int) -> Path:
     for name, items in files.items():
         (folder / f"{name}.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     output = folder / "fitted.safetensors"
-    command: list[str | Path] = [STEERSMAN, "policy", "fit", "--generations", str(generations), "--output", output]
+    command: list[str | Path] = [STEERSMAN, "fit", "policy", "--generations", str(generations), "--output", output]
     command += ["--nodes", folder / "nodes.json", "--pods", folder / "pods.json"]
     done = subprocess.run(command, text=True, capture_output=True, check=False, timeout=10 * PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr

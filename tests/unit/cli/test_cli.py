@@ -29,7 +29,8 @@ from steersman.core.signals import interruptible
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.summary import summarise
 from steersman.objectives.registry import OBJECTIVES
-from steersman.policies.registry import BUILT_IN
+from steersman.orders.registry import BUILT_IN as ORDERS
+from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
 from steersman.simulation.result import Metric
 from steersman.training.run import TrainingProgress
 
@@ -352,7 +353,7 @@ def test_embedded_workloads_are_known_by_name_everywhere(capsys: Capture) -> Non
     assert main(["simulate", *files, "--policy", "fgd", *short, "--output", "again"]) == 0
     assert Path("again/placements.csv").read_bytes() == Path("run/placements.csv").read_bytes()
     assert (
-        main(["policy", "prepare", "--policy", "steersman", "--workload", "default-small", "--output", "p.safetensors"])
+        main(["fit", "policy", "--policy", "steersman", "--workload", "default-small", "--output", "p.safetensors"])
         == 0
     )
     assert Path("p.safetensors").exists()
@@ -373,10 +374,10 @@ WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", WAYS)
-@pytest.mark.parametrize("command", ["evaluate", "simulate", "prepare"])
+@pytest.mark.parametrize("command", ["evaluate", "simulate", "fit"])
 def test_workload_options_are_exclusive(cluster: Path, capsys: Capture, command: str, case: str) -> None:
     options, parts = WAYS[case]
-    commands = {"prepare": ["policy", "prepare", "--output", "x.safetensors"]}
+    commands = {"fit": ["fit", "policy", "--output", "x.safetensors"]}
     begin = commands.get(command, [command, "--output", "out"])
     assert main([*begin, "--policy", "steersman", *options]) == 2
     line = error_line(capsys)
@@ -629,15 +630,20 @@ def test_text_wraps_at_words_and_commands_do_not_wrap() -> None:
     assert text == "one two\nthree-four\nfive\n\n  steersman evaluate --nodes nodes.csv"
 
 
-@pytest.mark.parametrize("command", ["evaluate --help-all", "simulate --help"])
-def test_help_names_every_policy(capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+@pytest.mark.parametrize("command", ["evaluate", "simulate"])
+def test_help_names_the_list_of_policies(capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert main(command.split()) == 0
+    assert main([command, "--help-all"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for name in BUILT_IN:
-        assert f" {name}," in text
+    assert "a name of 'steersman policy list'" in text
     assert "[default: 1.3]" in text
     assert "default: (" not in text
+
+
+def test_list_has_every_policy_and_order(capsys: Capture) -> None:
+    assert main(["policy", "list"]) == 0
+    listed = {line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
+    assert listed == {*BUILT_IN, *TELEMETRY_POLICIES, *ORDERS, "NAME:none,", "NAME@SOURCE", "NAME@ageing:2h"}
 
 
 @pytest.mark.parametrize("command", ["train", "tune"])
@@ -645,7 +651,7 @@ def test_help_names_every_objective_and_protocol(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert main([command, "--help"]) == 0
+    assert main([command, "--help-all"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for name in OBJECTIVES:
         assert f" {name}," in text

@@ -69,13 +69,12 @@ COMMANDS: dict[str, Options] = {
     "cluster status": {"--name": "sweep-of-commands"},
     "cluster clean": {"--name": "sweep-of-commands"},
     "cluster down": {"--name": "sweep-of-commands"},
+    "policy list": {},
     "policy show": {"": "steersman"},
     "policy undo": {"": "folder"},
-    "policy prepare": {"--policy": "steersman", "--output": "new.safetensors", **FILES},
-    "policy fit": {"--output": "new.safetensors", **FILES},
-    "policy fit-order": {"--output": "new.safetensors", **FILES},
-    "policy order": {"--policy": "fgd", "--order": "fcfs", "--output": "new.safetensors"},
-    "policy fit-scheduler": {"--output": "new.yaml", **FILES},
+    "fit policy": {"--output": "new.safetensors", **FILES},
+    "fit order": {"--output": "new.safetensors", **FILES},
+    "fit scheduler": {"--output": "new.yaml", **FILES},
     "workload run": {**LIVE, "--yes": ""},
     "workload replay": {"": "pods.csv", **LIVE, "--yes": ""},
     "workload record": {"--output": "new", **LIVE},
@@ -294,7 +293,7 @@ def test_unreadable_files_fail_in_one_line(place: Place, command: str, what: str
 
 @pytest.mark.parametrize("command", [name for name in TREE if writes(name)])
 def test_unwritable_outputs_fail_in_one_line(place: Place, command: str) -> None:
-    suffix = ".safetensors" if command.startswith("policy") else ""
+    suffix = ".safetensors" if command in ("fit policy", "fit order") else ""
     places = (f"empty/below{suffix}", f"/proc/self/below{suffix}", f"{'x' * 300}{suffix}")
     changes = [{name: path} | TOGETHER.get(name, {}) for name in writes(command) for path in places]
     changes += [each | LIVE for each in changes if "--cluster" in PARAMETERS[command]]
@@ -303,7 +302,7 @@ def test_unwritable_outputs_fail_in_one_line(place: Place, command: str) -> None
 
 @pytest.mark.parametrize("command", [name for name in TREE if "--output" in writes(name) and "--nodes" in reads(name)])
 def test_output_is_checked_before_input_is_read(place: Place, command: str) -> None:
-    output = "empty/below.safetensors" if command.startswith("policy") else "empty/below"
+    output = "empty/below.safetensors" if command in ("fit policy", "fit order") else "empty/below"
     assert not objections(place, called(command, {"--output": output, "--nodes": "missing"}), about=output)
 
 

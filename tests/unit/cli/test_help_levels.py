@@ -1,4 +1,4 @@
-"""--help of commands with many options shows a dozen of them, and --help-all every one."""
+"""--help of every command fits one screen, and --help-all has every parameter with its whole text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import pytest
 import typer.main
 
 from steersman.cli import main as cli
-from steersman.cli.options.common import BRIEF
+from steersman.cli.options.common import first_sentence
 
-MANY = 26
-MOST_SHOWN = 13
+MOST_LINES = 45
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -24,8 +23,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 TREE = dict(leaves(typer.main.get_command(cli.app)))
-LONG = {path: command for path, command in TREE.items() if len(command.params) >= MANY}
-every_long = pytest.mark.parametrize("path", LONG, ids=" ".join)
+every_command = pytest.mark.parametrize("path", TREE, ids=" ".join)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -33,38 +31,49 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_commands_with_many_options_have_a_brief_help() -> None:
-    assert sorted(path[-1] for path in LONG) == sorted(BRIEF)
-    assert sum(command.name in BRIEF for command in TREE.values()) == len(BRIEF), "no other command has such a name"
+@pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
 
 
-@every_long
-def test_brief_help_has_declared_and_required_options(path: tuple[str, ...]) -> None:
-    parameters = {each.name: each for each in LONG[path].params}
-    listed = BRIEF[path[-1]].split()
-    assert set(listed) <= parameters.keys()
-    assert len(listed) == len(set(listed)) <= MOST_SHOWN
-    assert {name for name, each in parameters.items() if each.required} <= set(listed)
+@every_command
+def test_help_fits_one_screen(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, *path, "--help")
+    lines = text.rstrip().splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].strip() == f"More options: steersman {' '.join(path)} --help-all"
+    assert "**" not in text
+    assert text == shown(capsys, *path, "-h")
+    options = lines[lines.index("Options:") :]
+    named = {word.strip(",") for line in options if line.startswith("  -") for word in line[2:].split("  ")[0].split()}
+    for each in TREE[path].params:
+        if each.param_type_name == "option" and not each.hidden:
+            assert (each.opts[0] in named) == bool(each.required or not each.rich_help_panel), each.name
 
 
-@every_long
-def test_brief_help_ends_with_help_all(
+@every_command
+def test_help_all_lists_every_parameter(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "250")
-    listed, parameters = BRIEF[path[-1]].split(), LONG[path].params
-    whole, brief = shown(capsys, *path, "--help-all"), shown(capsys, *path, "--help")
-    options = [line.strip("│ *").split()[0].partition(",")[0] for line in brief.splitlines() if "│" in line]
-    seen = {option for option in options if option.startswith("--")}
-    assert seen == {"--help", *(each.opts[0] for each in parameters if each.name in listed)}
-    assert brief.strip().splitlines()[-1].strip() == (f"--help-all shows {len(parameters) - len(listed)} more options.")
-    assert brief == shown(capsys, *path, "-h")
-    assert all(f" {each.opts[0]}" in whole for each in parameters)
-    assert "more options" not in whole
-    texts = [each.help.split(" [default")[0][:40] for each in parameters if each.name in listed]
-    assert all(text in whole and text in brief for text in texts), "the texts are the same"
+    text = shown(capsys, *path, "--help-all")
+    flat = "".join(text.replace("│", " ").split())
+    for each in TREE[path].params:
+        assert each.param_type_name == "argument" or each.opts[0] in text
+        assert "".join((each.help or "").replace("**", "").split()) in flat, each.name
+    assert "More options: " not in text
 
 
-def test_other_commands_have_one_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--help-all" not in shown(capsys, "simulate", "--help")
-    assert cli.main(["simulate", "--help-all"]) == 2
+@pytest.mark.parametrize(
+    ("text", "brief"),
+    [
+        ("One. Two.", "One."),
+        ("One; two. [default: 3]", "One [default: 3]"),
+        ("Such as e.g. this.", "Such as e.g. this."),
+        ("Up to this, ... or that. More.", "Up to this, ... or that."),
+        ("A [default: 1]; b [default: 2]", "A [default: 2]"),
+    ],
+)
+def test_brief_help_is_the_first_sentence_and_the_default(text: str, brief: str) -> None:
+    assert first_sentence(text) == brief

@@ -112,11 +112,11 @@ def complete(capsys: Capture, monkeypatch: pytest.MonkeyPatch, line: str, shell:
 
 
 def test_completed_names_match_the_registries() -> None:
-    assert set(completing.POLICY_NAMES) == set(BUILT_IN)
-    assert set(completing.RULE_NAMES) == set(HEURISTIC_IDS)
-    assert set(completing.TELEMETRY_POLICY_NAMES) == set(TELEMETRY_POLICIES)
+    assert set(completing.POLICIES) == set(BUILT_IN)
+    assert set(completing.RULES) == set(HEURISTIC_IDS)
+    assert set(completing.TELEMETRY_POLICIES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
-    assert set(completing.ORDER_NAMES) == set(order.BUILT_IN)
+    assert set(filter(str.islower, completing.ORDERS)) == set(order.BUILT_IN)
     assert tuple(reversed(MINORS)) == completing.MINORS
     assert set(completing.VIEW_NAMES) == set(VIEWS) - {TELEMETRY.name}
 
@@ -184,6 +184,12 @@ def test_all_workloads_and_policies_are_offered(capsys: Capture, monkeypatch) ->
     assert {*BUILT_IN, *TELEMETRY_POLICIES} <= set(complete(capsys, monkeypatch, "steersman explain --policy "))
 
 
+def test_options_that_help_leaves_out_are_offered(capsys: Capture, monkeypatch) -> None:
+    assert cli.main(["schedule", "--help"]) == 0
+    assert "--in-flight" not in capsys.readouterr().out
+    assert complete(capsys, monkeypatch, "steersman schedule --in-f") == ["--in-flight"]
+
+
 def test_policy_files_are_offered_with_their_folders(tmp_path: Path, capsys: Capture, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("runs/a/policy", "runs/b/policy", "runs/b/checkpoint", "best", ".hidden", "a/b/c/d/e/deep"):
@@ -195,7 +201,7 @@ def test_policy_files_are_offered_with_their_folders(tmp_path: Path, capsys: Cap
     assert complete(capsys, monkeypatch, "steersman simulate --policy run") == both
     assert complete(capsys, monkeypatch, "steersman simulate --policy runs/") == both
     assert complete(capsys, monkeypatch, "steersman simulate --policy runs/b/p") == both[1:]
-    assert complete(capsys, monkeypatch, "steersman policy show best") == ["best.safetensors"]
+    assert complete(capsys, monkeypatch, "steersman policy show best.") == ["best.safetensors"]
     assert complete(capsys, monkeypatch, f"steersman policy show {tmp_path}/runs/a") == [f"{tmp_path}/{both[0]}"]
     assert "best.safetensors" in complete(capsys, monkeypatch, "steersman policy show ")
     assert complete(capsys, monkeypatch, "steersman policy show no/such/folder/") == []

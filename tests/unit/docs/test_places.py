@@ -135,7 +135,7 @@ def test_stale_name_is_detected() -> None:
     assert is_metric("steersman_service_neutral_total")
     assert is_metric("steersman_plugin_decision_duration_seconds")
     assert not is_metric("steersman_plugin_telemetry_age_seconds")
-    assert calls("a `steersman policy fit`\n    steersman is code") == [["policy", "fit"]]
+    assert calls("a `steersman fit policy`\n    steersman is code") == [["fit", "policy"]]
     assert problem_of(["evaluate", "--cluster"]) == ""
     assert problem_of(["policy", "bake"]) == "no command 'bake'"
     assert problem_of(["evaluate", "--clusters"]) == "--clusters"

@@ -209,16 +209,19 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def prepare(*more, policy="steersman", output="mine.safetensors"):
+def fit(*more, policy="steersman", output="mine.safetensors"):
     given = ("--policy", policy, "--nodes", "nodes.yaml", "--pods", "pods.yaml", "--output", output)
-    return main(["policy", "prepare", *given, *more])
+    return main(["fit", "policy", *given, *more])
 
 
-def test_prepare_show_and_use(folder, capsys):
-    assert prepare() == 0
-    assert "mine.safetensors: steersman, its member " in capsys.readouterr().err
-    assert prepare(policy="mine.safetensors", output="again.safetensors") == 0
-    assert (folder / "mine.safetensors").read_bytes() == (folder / "again.safetensors").read_bytes()
+@pytest.mark.usefixtures("folder")
+def test_fit_show_and_use(capsys):
+    assert fit() == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "wrote mine.safetensors"
+    assert fit(policy="mine.safetensors", output="again.safetensors") == 0
+    (card, arrays), (again, same) = (read_policy(f"{name}.safetensors") for name in ("mine", "again"))
+    assert again == msgspec.structs.replace(card, compared_on=None), "a new profile was compared on no cluster"
+    assert {name: each.tobytes() for name, each in arrays.items()} == {name: e.tobytes() for name, e in same.items()}
     assert main(["policy", "show", "mine.safetensors"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "typical pods of pods" in shown
@@ -248,13 +251,13 @@ def test_show_describes_networks(files, capsys):
     [
         ("steersman", "mine.bin", "must end in .safetensors"),
         ("steersman", "taken.safetensors", "exists and is not a policy file"),
-        ("fgd", "mine.safetensors", "fgd"),
+        ("kube-default", "mine.safetensors", "policy kube-default has no file"),
         ("none.safetensors", "mine.safetensors", "cannot be read"),
     ],
 )
 def test_invalid_input_fails_in_one_line_and_writes_nothing(folder, capsys, policy, output, message):
     (folder / "taken.safetensors").write_text("mine")
-    assert prepare(policy=policy, output=output) in (1, 2)
+    assert fit(policy=policy, output=output) in (1, 2)
     said = capsys.readouterr().err.replace(f"{COMPILING}\n", "")
     assert message in said
     assert said.count("\n") == 1, said

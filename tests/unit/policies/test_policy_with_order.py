@@ -158,7 +158,7 @@ def test_a_warning_says_that_simulations_alone_can_follow_a_file(
 ) -> None:
     """It is written all the same."""
     file = tmp_path / "mine.safetensors"
-    assert main(["policy", "order", "--policy", "fgd", "--order", order, "--output", str(file)]) == 0
+    assert main(["fit", "policy", "--policy", f"fgd+{order}", "--output", str(file)]) == 0
     assert resolve(str(file)).order.name == order
     warns = f"warning: the policy file is for simulations alone: order {order}: " in capsys.readouterr().err
     assert warns == (order != "wfp3:easy")
@@ -169,22 +169,70 @@ def test_the_command_joins_policy_and_order(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:
-        result = CliRunner().invoke(app, ["policy", *arguments])
+        result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, result.output
         return result.output
 
-    run("order", "--policy", "fgd", "--order", "wfp3:easy", "--output", "one.safetensors")
-    run("order", "--policy", "one.safetensors", "--order", "shortest", "--output", "two.safetensors")
-    run("order", "--policy", "steersman", "--order", "two.safetensors", "--output", "three.safetensors")
-    run("order", "--policy", "two.safetensors", "--order", "age", "--output", "four.safetensors")
+    fit = ("fit", "policy", "--policy")
+    run(*fit, "fgd+wfp3:easy", "--output", "one.safetensors")
+    run(*fit, "one.safetensors+shortest", "--output", "two.safetensors")
+    run(*fit, "greedy-forecast+two.safetensors", "--output", "three.safetensors")
+    run(*fit, "two.safetensors+age", "--output", "four.safetensors")
     orders = [resolve(f"{name}.safetensors").order.name for name in ("one", "two", "three", "four")]
     assert orders == ["wfp3:easy", "shortest", "shortest", "age"]
-    assert "wfp3:easy" in run("show", "one.safetensors")
-    for policy in ("kube-default", "fgd+wfp3", "steersman@max-kind-loss:2", "one.safetensors+age", "none.safetensors"):
-        arguments = ["policy", "order", "--policy", policy, "--order", "fcfs", "--output", "five.safetensors"]
+    assert "wfp3:easy" in run("policy", "show", "one.safetensors")
+    for policy in (
+        "kube-default",
+        "fgd+wfp3",
+        "steersman",
+        "random",
+        "none.safetensors",
+        "fgd=1,best-fit=2",
+        "mine:Own",
+    ):
+        arguments = [*fit, f"{policy}+fcfs", "--output", "five.safetensors"]
         assert isinstance(CliRunner().invoke(app, arguments).exception, SteersmanError), policy
     assert not Path("five.safetensors").exists()
-    refused = CliRunner().invoke(
-        app, ["policy", "order", "--policy", "kube-default", "--order", "fcfs", "--output", "5"]
-    )
-    assert refused.exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("steersman+easy", "mine.safetensors"), "there is no workload"),
+        (("fgd", "mine.safetensors"), "there is no workload"),
+        (("fgd+easy", "mine.txt"), "a formula has no order"),
+        (("ordered.safetensors", "mine.txt", "--workload", "default-small"), "or ordered.safetensors+age"),
+        (("fgd+easy", "mine.safetensors", "--generations", "3"), "--generations belongs to --policy steersman"),
+        (("fgd+easy", "mine.safetensors", "--format", "json"), "--format belongs to --policy steersman"),
+        (("fgd+easy", "mine.safetensors", "--protocol", "timed"), "--protocol belongs to --policy steersman"),
+        (("fgd+easy", "mine.safetensors", "--nodes", "nodes.csv"), "--pods is missing"),
+        (("kube-default+age", "mine.txt"), "policy kube-default has no file"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    problem: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "ordered.safetensors", "shortest")
+    policy, output, *more = arguments
+    assert main(["fit", "policy", "--policy", policy, "--output", output, *more]) == 2
+    assert problem in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / output).exists()
+
+
+def test_an_order_leaves_the_rest_of_a_file_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profile of a fitted policy stays; with nodes and pods it is replaced."""
+    monkeypatch.chdir(tmp_path)
+    fit = ["fit", "policy", "--policy"]
+    assert main([*fit, "best-fit", "--workload", "default-small", "--output", "one.safetensors"]) == 0
+    assert main([*fit, "one.safetensors+easy", "--output", "two.safetensors"]) == 0
+    (first, profile), (second, same) = (read_policy(f"{name}.safetensors") for name in ("one", "two"))
+    assert first.profile is not None
+    assert second == msgspec.structs.replace(first, order="easy")
+    assert {name: each.tobytes() for name, each in profile.items()} == {name: e.tobytes() for name, e in same.items()}
+    assert main([*fit, "one.safetensors+age", "--output", "one.txt"]) == 0
+    assert Path("one.txt").read_text().count("+1 best-fit") == 4

@@ -92,14 +92,14 @@ def test_policy_module_decides_from_the_command_line(tmp_path, monkeypatch):
         assert ",p,n8," in (tmp_path / output / "placements.csv").read_text()
 
 
-@pytest.mark.parametrize("name", ["fgd", "kube-default", "random", "fgd=500,best-fit=500"])
-@pytest.mark.parametrize("command", ["show", "prepare"])
-def test_a_rule_has_no_file_to_show_or_prepare(
+@pytest.mark.parametrize("name", ["kube-default", "random", "fgd=500,best-fit=500"])
+@pytest.mark.parametrize("command", ["show", "fit"])
+def test_what_has_no_file_is_neither_shown_nor_fitted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, command: str
 ) -> None:
     output = tmp_path / "p.safetensors"
-    prepare = ("prepare", "--policy", name, "--workload", "default-small", "--output", str(output))
-    assert main(["policy", *(prepare if command == "prepare" else ("show", name))]) == 2
+    fit = ("fit", "policy", "--policy", name, "--workload", "default-small", "--output", str(output))
+    assert main([*(fit if command == "fit" else ("policy", "show", name))]) == 2
     said = capsys.readouterr().err
     check_text(said.rstrip("\n"))
     assert f"policy {name} has no file" in said

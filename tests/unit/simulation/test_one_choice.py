@@ -39,14 +39,13 @@ def promises(source: Sequence[str], pod: str, folder: Path, capsys: pytest.Captu
                 said[" ".join(arguments[:2])] = line.rpartition("inflation): ")[2].removeprefix("steersman: ")
         return output.out
 
-    outputs = [str(folder / name) for name in ("out", "run", "p.safetensors", "fitted.safetensors")]
+    outputs = [str(folder / name) for name in ("out", "run", "p.safetensors")]
     inflation = ("--policy", "steersman", "--protocol", "inflation")
     run("evaluate", *inflation[:2], "fgd", *inflation[2:], "--seeds", "1", "--jobs", "1", "--output", outputs[0])
     run("simulate", *inflation, "--output", outputs[1])
-    run("policy", "prepare", "--policy", "steersman", "--output", outputs[2])
-    run("policy", "fit", "--output", outputs[3])
+    run("fit", "policy", "--output", outputs[2])
     explained = json.loads(run("explain", "--pod", pod, "--format", "json"))
-    assert said["policy prepare"].startswith(f"{explained['member']} decides: ")
+    assert said["fit policy"].startswith(f"{explained['member']} decides: ")
     assert read_policy(outputs[2])[0].members == (explained["member"],)
     return {**said, "explain": explained["choice"]}
 
@@ -62,7 +61,7 @@ def test_commands_and_a_live_cluster_choose_the_same(
     pod = next(pod.name for pod in workload.pods)
     said = promises([f"--nodes={files[0]}", f"--pods={files[1]}"], pod, tmp_path, capsys)
     said["live"] = live_comparison.compare((workload, resolve("steersman"))).evidence
-    assert len(said) == 6
+    assert len(said) == 5
     assert len(set(said.values())) == 1, said
 
 

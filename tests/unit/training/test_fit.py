@@ -20,8 +20,8 @@ from steersman.simulation.selection.choice import FIRST_SEED as CHOICE
 from steersman.simulation.selection.choice import MemberChoice
 from steersman.simulation.selection.fitting import FIRST_SEED as SEARCH
 from steersman.simulation.selection.stock_search import SearchOptions
-from steersman.training.search import fit as fitting
-from steersman.training.search.fit import BASELINES, FIRST_HELD_OUT, Fit, fit
+from steersman.training.search import policies as fitting
+from steersman.training.search.policies import BASELINES, FIRST_HELD_OUT, Fit, fit
 from steersman.workloads.formats.registry import convert
 from steersman.workloads.generators.clusters import random_cluster
 from steersman.workloads.workload import Workload
@@ -97,7 +97,7 @@ def test_no_file_is_written_for_the_default_of_kube_scheduler(
     said = MemberChoice(KubeSchedulerPolicy(), f"{KUBE_DEFAULT} decides: a reason")
     monkeypatch.setattr(Simulator, "choose", lambda *_: said)
     for name in ("mine.safetensors", "mine.txt"):
-        assert main(["policy", "fit", *files, "--output", str(tmp_path / name)]) == 1
+        assert main(["fit", "policy", *files, "--output", str(tmp_path / name)]) == 1
         assert "leave kube-scheduler as it is" in capsys.readouterr().err.splitlines()[-1]
         assert not (tmp_path / name).exists()
 
@@ -105,14 +105,14 @@ def test_no_file_is_written_for_the_default_of_kube_scheduler(
 def test_the_limit_is_in_the_card(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = []
 
-    def choose(_: Simulator, portfolio: PortfolioPolicy, options: SearchOptions, __: object) -> MemberChoice:
-        limits.extend([portfolio.limit, options.limit])
+    def choose(_: Simulator, __: PortfolioPolicy, options: SearchOptions, ___: object) -> MemberChoice:
+        limits.append(options.limit)
         return MemberChoice(resolve("best-fit"), "best-fit decides")
 
     monkeypatch.setattr(Simulator, "choose", choose)
     limit = KindLimit(2.5, KubeSchedulerPolicy())
     assert fit(workload, SearchOptions(limit=limit)).card.settings == {"max_kind_loss": 2.5}
-    assert limits == [limit, limit]
+    assert limits == [limit]
 
 
 def test_what_cannot_be_fitted_to_is_refused(workload: Workload) -> None:
@@ -133,7 +133,7 @@ def test_command_writes_a_file_and_a_formula_that_decide_alike(
     files: tuple[str, ...], workload: Workload, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outputs = [tmp_path / name for name in ("mine.safetensors", "mine.txt")]
-    command = ["policy", "fit", *files, "--generations", "2", "--format", "json"]
+    command = ["fit", "policy", *files, "--generations", "2", "--format", "json"]
     records = []
     for output in outputs:
         assert main([*command, "--output", str(output)]) == 0
@@ -161,7 +161,7 @@ def test_command_writes_a_file_and_a_formula_that_decide_alike(
 def test_formula_says_what_it_was_fitted_to(
     files: tuple[str, ...], workload: Workload, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["policy", "fit", *files, "--generations", "1", "--output", str(tmp_path / "new" / "mine.txt")]) == 0
+    assert main(["fit", "policy", *files, "--generations", "1", "--output", str(tmp_path / "new" / "mine.txt")]) == 0
     out, err = capsys.readouterr()
     lines = (tmp_path / "new" / "mine.txt").read_text().splitlines()
     assert lines[1] == f"# Fitted to pods: {len(workload.nodes)} nodes, {len(workload.pods)} pods."
@@ -185,11 +185,11 @@ def test_invalid_options_fail_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], problem
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["policy", "fit", "--workload", "default-small", *more]) == 2
+    assert main(["fit", "policy", "--workload", "default-small", *more]) == 2
     assert problem in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.iterdir())
 
 
 def test_command_needs_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policy", "fit", "--output", str(tmp_path / "mine.safetensors")]) == 2
+    assert main(["fit", "policy", "--output", str(tmp_path / "mine.safetensors")]) == 2
     assert "--nodes with --pods, --workload NAME, or --cluster" in capsys.readouterr().err

@@ -7,13 +7,13 @@ import time
 from typing import Any
 
 import pytest
-from tests.unit.training.test_fit_order import history
+from tests.unit.training.test_order_search import history
 
 from steersman.policies.registry import resolve
-from steersman.simulation.selection.stock_search import SearchOptions
-from steersman.training.search.fit import fit
-from steersman.training.search.fit_order import OrderFitOptions, fit_order
-from steersman.training.search.fit_scheduler import SchedulerFitOptions, fit_scheduler
+from steersman.simulation.selection.stock_search import SearchOptions, StockSearchOptions
+from steersman.training.search.orders import OrderFitOptions, search_order
+from steersman.training.search.policies import fit
+from steersman.training.search.schedulers import search_scheduler
 from steersman.workloads.generators.clusters import random_cluster
 
 WORKLOAD = random_cluster(16, nodes=(6, 9))
@@ -25,12 +25,12 @@ def fitted(_: int) -> object:
 
 
 def ordered(jobs: int) -> object:
-    found = fit_order(history(), resolve("fgd"), OrderFitOptions(2), jobs=jobs)
+    found = search_order(history(), resolve("fgd"), OrderFitOptions(2), jobs=jobs)
     return found.chosen, found.order.weights
 
 
 def configured(_: int) -> object:
-    return fit_scheduler(WORKLOAD, SchedulerFitOptions(), today=resolve("kube-default")).profile
+    return search_scheduler(WORKLOAD, StockSearchOptions(), today=resolve("kube-default")).profile
 
 
 @pytest.mark.parametrize("search", [fitted, ordered, configured])

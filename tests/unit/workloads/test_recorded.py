@@ -346,13 +346,12 @@ def test_conflicting_options_are_rejected(tmp_path, capsys, more, problem):
     assert problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["evaluate", "simulate", "prepare", "fit", "train"])
+@pytest.mark.parametrize("command", ["evaluate", "simulate", "fit", "train"])
 def test_embedded_workloads_have_no_running_pods(capsys, command):
     commands = {
         "evaluate": ["evaluate", "--policy", "fgd", "--output", "out"],
         "simulate": ["simulate", "--policy", "fgd", "--output", "out"],
-        "prepare": ["policy", "prepare", "--policy", "steersman", "--output", "out.safetensors"],
-        "fit": ["policy", "fit", "--output", "out.safetensors"],
+        "fit": ["fit", "policy", "--output", "out.safetensors"],
         "train": ["train", "--output", "out"],
     }
     assert main([*commands[command], "--workload", "default", "--pinned"]) == 2

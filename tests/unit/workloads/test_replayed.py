@@ -1,4 +1,4 @@
-"""One dump of pods that ended, run and wait: `timed`, `policy fit-order` and `wait` read the same times of it."""
+"""One dump of pods that ended, run and wait: `timed`, `fit order` and `wait` read the same times of it."""
 
 import json
 from pathlib import Path

@@ -123,7 +123,7 @@ class Service:
         if client is None and derives_tables(self.policy):
             raise SteersmanError(
                 f"policy {config.policy!r} derives tables from typical pods, and without a cluster to watch there are "
-                "none; steersman policy prepare puts them into a file"
+                "none; steersman fit policy puts them into a file"
             )
         self.metrics = ServiceMetrics(None if client is None else lambda: self._age())
         self.metrics.registry.register(PolicyMetrics(self.policy_manager.comparison))
@@ -174,7 +174,7 @@ class Service:
         if derives_tables(policy):
             raise RefusedRequestError(
                 f"policy {policy.name!r} derives tables from typical pods, which takes too long for a question that "
-                "brings its cluster; steersman policy prepare puts them into a file"
+                "brings its cluster; steersman fit policy puts them into a file"
             )
         classes = [state.classes[placed.class_id] for placed in state.placements.values()]
         return NodeScorer(Decider(ClusterView(state, profile=typical_pods([*classes, pod.pod_class])), policy))

@@ -13,8 +13,8 @@ import typer
 
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.cluster import ClusterOptions
-from steersman.cli.options.common import path, path_option, policy_option
-from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
+from steersman.cli.options.common import advanced_path, path, policy_option
+from steersman.cli.options.declaring import RequiresOption, advanced, given_options, option, with_options
 from steersman.cli.options.inputs import Inputs, InputsWithRunningPods
 from steersman.cli.options.policies import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_text
@@ -52,8 +52,8 @@ class DashboardOptions:
             "One policy to watch, or two to compare on the same arrivals", " [default: kube-default steersman]"
         ),
     ] = None
-    seed: Annotated[int, option("Seed of the arrival order, of ties and of random choices.", min=0)] = FIRST_SEED
-    port: Annotated[int, option("Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = PORT
+    seed: Annotated[int, advanced("Seed of the arrival order, of ties and of random choices.", min=0)] = FIRST_SEED
+    port: Annotated[int, advanced("Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = PORT
     browser: Annotated[bool, option("Open the page in a browser.", "--open/--no-open")] = True
 
 
@@ -66,11 +66,13 @@ class LiveDashboardOptions:
     ] = False
     scheduler: Annotated[
         str | None,
-        option("With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"),
+        advanced("With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"),
     ] = None
-    service: Annotated[str | None, option("With --live: the metrics of a 'steersman serve' too.", metavar="URL")] = None
+    service: Annotated[str | None, advanced("With --live: the metrics of a 'steersman serve' too.", metavar="URL")] = (
+        None
+    )
     telemetry: Annotated[
-        Path | None, path_option("With --live: YAML with queries of Prometheus, for the latency to users.")
+        Path | None, advanced_path("With --live: YAML with queries of Prometheus, for the latency to users.")
     ] = None
 
 
@@ -90,9 +92,7 @@ def dashboard(
     --live, a cluster as it is and was. Serves pages on 127.0.0.1 until Ctrl-C; the address has a token, and nothing is
     sent elsewhere. **tensorboard --logdir FOLDER** shows training.
 
-    **Examples**:
-
-    steersman dashboard --workload default-small --policy fgd steersman
+    **Example**: steersman dashboard --workload default-small --policy fgd steersman
 
     steersman dashboard run comparison
 

@@ -20,6 +20,7 @@ from steersman.cli.options.common import KubernetesOption, ObjectiveOption, orde
 from steersman.cli.options.declaring import (
     Excludes,
     RequiresProtocol,
+    advanced,
     given_options,
     option,
     to_arguments,
@@ -55,7 +56,7 @@ class ComparisonOptions:
     order: Annotated[
         list[str] | None,
         order_option(
-            "Orders of the pods that wait, with each of which every policy is compared",
+            "Orders of waiting pods, with each of which policies are compared",
             " [default: that of the policy, else age]",
         ),
         RequiresProtocol("timed", is_stated=True),
@@ -78,7 +79,7 @@ class ComparisonOptions:
     ] = "10"
     bound: Annotated[
         bool,
-        option(
+        advanced(
             "Also compute and plot an upper bound of the GPUs that any scheduler could allocate, by linear "
             "programming. For inflation and arrivals; needs the extra report.",
             "--bound",
@@ -107,9 +108,7 @@ def evaluate(
     and summary.csv (means and differences with 95 % intervals). The same seeds give the same files. --resume with
     --output alone continues an interrupted comparison to the same files.
 
-    **Examples**:
-
-    steersman evaluate --cluster --policy kube-default fgd steersman --output comparison
+    **Example**: steersman evaluate --cluster --policy kube-default fgd steersman --output comparison
 
     steersman evaluate --nodes nodes.csv --pods monday.csv tuesday.csv --policy kube-default fgd --output comparison
 

@@ -23,8 +23,8 @@ from steersman.cli.options.common import (
     TableOrJson,
     TableOrJsonOption,
     TelemetryOption,
+    advanced_path,
     order_option,
-    path_option,
     policy_option,
 )
 from steersman.cli.options.declaring import option, with_options
@@ -64,7 +64,7 @@ class ExplainOptions:
     ] = None
     run_times: Annotated[
         Path | None,
-        path_option(
+        advanced_path(
             "--order: take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the "
             "pods of the cluster that have ended and are still listed]"
         ),

@@ -1,45 +1,39 @@
-"""`steersman policy`: show, prepare and fit policy files."""
+"""`steersman policy`: what policies there are, and policy files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steersman.cli.commands.fit_scheduler import fit_scheduler
-from steersman.cli.commands.orders import fit_order, join_order
-from steersman.cli.completing import packaged_policies
-from steersman.cli.options.arrivals import ArrivalOptions
-from steersman.cli.options.common import (
-    Format,
-    FormatOption,
-    MaxKindLoss,
-    TableOrJson,
-    TableOrJsonOption,
-    path,
-    path_option,
-)
-from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.inputs import Inputs
-from steersman.cli.output.display import Progress, Warnings, one_line, print_json, print_table, say, status_if_slow
-from steersman.cli.reading import check_model_output, check_overwriting
+from steersman.cli.completing import ORDERS, POLICIES, TELEMETRY_POLICIES, rules_and_files
+from steersman.cli.options.common import CommandGroup, Format, FormatOption, path
+from steersman.cli.output.display import print_json, print_table, say
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from steersman.policies.files.policy_file import Arrays, Card
-    from steersman.training.search.fit import Fit
 
-app = typer.Typer(help="Show, prepare, fit and put back policy files.", no_args_is_help=True)
+app = CommandGroup(help="List policies and orders, show a file, and put back what learning replaced.")
 
 SHOWN_WEIGHTS = 12  # features shown for each kind of pod
 
 
-@app.callback()
-def policy() -> None:
-    """Show, prepare, fit and put back policy files."""
+@app.command("list")
+def list_names() -> None:
+    """List the names of policies and of orders of waiting pods.
+
+    **Example**: steersman policy list
+    """
+    from rich.table import Table
+
+    for title, names in (("policy", POLICIES | TELEMETRY_POLICIES), ("order, --protocol timed", ORDERS)):
+        table = Table(title, "what decides")
+        for each in names.items():
+            table.add_row(*each)
+        print_table(table)
 
 
 @app.command()
@@ -48,8 +42,8 @@ def show(
         str,
         typer.Argument(
             metavar="POLICY",
-            autocompletion=packaged_policies,
-            help="A policy file (run/policy.safetensors), or steersman, rules or greedy-forecast, which are included.",
+            autocompletion=rules_and_files,
+            help="A policy file (run/policy.safetensors), a formula, or a built-in rule or policy.",
         ),
     ],
     output_format: FormatOption = Format.TABLE,
@@ -69,167 +63,6 @@ def show(
         _print_csv(card)
     else:
         _print_tables(card, arrays)
-
-
-PolicyFile = Annotated[Path, path_option("Policy file to write, such as mine.safetensors.", "--output")]
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareOptions:
-    """The policy that is prepared, and the file that is written."""
-
-    policy: Annotated[
-        str,
-        option(
-            "A policy file (run/policy.safetensors), a formula (my-rule.txt), or steersman, rules or greedy-forecast, "
-            "which are included.",
-            metavar="POLICY",
-            autocompletion=packaged_policies,
-        ),
-    ]
-    output: PolicyFile
-
-
-@app.command()
-@with_options
-def prepare(options: PrepareOptions, inputs: Inputs) -> None:
-    """Embed a workload's profile in a policy file.
-
-    A policy uses the profile of typical pods to plan for pods to come. By default it derives the profile from the
-    workload that it runs on; a prepared policy file always uses the embedded one, as the plugin for kube-scheduler
-    requires. Of a portfolio (steersman, rules) short simulations with these nodes and pods choose the member that is
-    prepared; steersman is also fitted, as by policy fit.
-
-    **Example**: steersman policy prepare --policy run/policy.safetensors --nodes nodes.csv --pods monday.csv
-    --output monday.safetensors
-    """
-    inputs.check()
-    _check_output(options.output)
-
-    # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.policies.files.policy_file import write_policy
-    from steersman.policies.registry import policy_path, resolve
-    from steersman.simulation.preparation import prepare_chosen
-
-    with policy_path(options.policy) as policy_file:
-        policy = resolve(options.policy)  # an invalid file is reported before the workload is read
-        (source,) = inputs.read(Warnings())
-        with status_if_slow("computing the workload profile"):
-            card, arrays, evidence = prepare_chosen(policy_file, policy, source)
-    write_policy(options.output, card, arrays)
-    chosen = f", its member {member}" if (member := "".join(card.members)) else ""
-    count = card.profile.typical_pods if card.profile else 0
-    say(f"{options.output}: {card.name}{chosen} with {count} typical pods of {source.name}")
-    if evidence:
-        say(evidence)
-
-
-@dataclass(frozen=True, slots=True)
-class FittingOptions:
-    """The search, and the file that is written."""
-
-    output: Annotated[
-        Path, path_option("File to write: mine.safetensors for a policy file, my-rule.txt for a formula.", "--output")
-    ]
-    generations: Annotated[
-        int | None, option("Generations of the search. [default: 10 to 100, fewer for large clusters]", min=1)
-    ] = None
-    seed: Annotated[int, option("Seed of the search.", min=0)] = 1
-    max_kind_loss: MaxKindLoss = None
-    output_format: TableOrJsonOption = TableOrJson.TABLE
-
-
-@app.command()
-@with_options
-def fit(options: FittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> None:
-    """Write what the policy steersman decides by on these nodes and pods.
-
-    Short simulations choose a rule or a blend of rules and a forecast, and a search on random draws of the pods fits
-    its weights, by kind of pod. Fitted weights are kept if a paired test on further draws shows that they are better.
-    A policy file holds them with the profile of the pods, as the plugin for kube-scheduler needs it; a formula is their
-    text, to be read and edited. --max-kind-loss bounds what any kind of pod may lose against kube-default.
-
-    **Example**: steersman policy fit --nodes nodes.yaml --pods pods.yaml --output mine.safetensors
-    """
-    from steersman.policies.formula import FORMULA_SUFFIX, open_formula
-
-    inputs.check()
-    is_text = options.output.suffix == FORMULA_SUFFIX
-    if is_text:
-        check_overwriting(options.output, "a formula", lambda path: open_formula(str(path)))
-    else:
-        _check_output(options.output, f", that of a formula in {FORMULA_SUFFIX}")
-
-    # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.cli.reading import compile_for
-    from steersman.core.atomic_files import replacing
-    from steersman.policies.files.policy_file import write_policy
-    from steersman.policies.formula import formula_text
-    from steersman.policies.kinds import as_linear
-    from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-    from steersman.policies.portfolio_policy import KindLimit
-    from steersman.policies.registry import PACKAGED_POLICY
-    from steersman.simulation.selection.stock_search import SearchOptions
-    from steersman.training.search import fit as fitting
-
-    warn = Warnings()
-    (source,) = inputs.read(warn)
-    arrivals.warn_of(source, warn)
-    percent = options.max_kind_loss
-    limit = None if percent is None else KindLimit(percent, KubeSchedulerPolicy())
-    search = SearchOptions(**arrivals.settings, limit=limit, seed=options.seed, generations=options.generations)
-    compile_for([PACKAGED_POLICY], [source])
-    with Progress("fitting, generations") as progress:
-        fitted = fitting.fit(source, search, progress=progress.update)
-    if is_text:
-        policy = as_linear(fitted.policy)
-        assert policy is not None
-        comments = f"Fitted to {source.name}: {len(source.nodes)} nodes, {len(source.pods)} pods.", fitted.evidence
-        with replacing(options.output) as part:
-            part.write_text(formula_text(policy, tuple(map(one_line, comments))), encoding="utf-8")
-    else:
-        write_policy(options.output, fitted.card, fitted.arrays)
-    if options.output_format is TableOrJson.JSON:
-        print_json(_fit_record(fitted, source.name))
-    else:
-        print_table(_fit_table(fitted, source.name))
-    say(fitted.evidence)
-    say(f"wrote {options.output}")
-
-
-app.command("fit-order")(fit_order)
-app.command("order")(join_order)
-app.command("fit-scheduler")(fit_scheduler)
-
-
-def _fit_record(result: Fit, workload: str) -> dict[str, object]:
-    unit = "mean_wait_seconds" if result.card.protocol == "timed" else "gpus_not_allocated_percent"
-    return {
-        "workload": workload,
-        "protocol": result.card.protocol,
-        "draws": len(result.costs[result.policy.name]),
-        "kept": result.policy.name,
-        "policies": [{"policy": name, unit: float(costs.mean())} for name, costs in result.costs.items()],
-    }
-
-
-def _fit_table(result: Fit, workload: str) -> Table:
-    from rich.table import Table
-
-    unit = "mean wait, s" if result.card.protocol == "timed" else "GPUs not allocated, %"
-    draws = len(result.costs[result.policy.name])
-    table = Table(title=f"{workload}: {draws} draws that the search did not use", title_justify="left")
-    for column in ("policy", unit):
-        table.add_column(column)
-    for name, costs in result.costs.items():
-        table.add_row(name, f"{costs.mean():.2f}")
-    return table
-
-
-def _check_output(output: Path, else_what: str = "") -> None:
-    from steersman.policies.files.policy_file import read_policy
-
-    check_model_output(output, "a policy file", read_policy, else_what)
 
 
 @app.command()

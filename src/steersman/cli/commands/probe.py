@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from steersman.cli.options.declaring import option, with_options
+from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.output.logs import LogOptions
 from steersman.core.errors import UsageError
 
@@ -24,8 +24,8 @@ class ProbeOptions:
         ),
     ]
     interval: Annotated[float, option("Seconds between round trips.", min=0.1, max=3600)] = 5.0
-    samples: Annotated[int, option("Round trips in the median.", min=1, max=1000)] = 9
-    timeout: Annotated[float, option("Timeout of a round trip in seconds.", min=0.01, max=60)] = 2.0
+    samples: Annotated[int, advanced("Round trips in the median.", min=1, max=1000)] = 9
+    timeout: Annotated[float, advanced("Timeout of a round trip in seconds.", min=0.01, max=60)] = 2.0
     address: Annotated[str, option("Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, option("Port to listen on; 0: a free port.", min=0, max=65535)] = PORT
 

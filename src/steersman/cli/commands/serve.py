@@ -10,8 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.options.cluster import ClusterOptions, log_cluster, run_with_client, say_without_telemetry, scheduler
-from steersman.cli.options.common import NODES_HELP, TelemetryOption, UncheckedOption, path_option, policy_option
-from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
+from steersman.cli.options.common import (
+    NODES_HELP,
+    TelemetryOption,
+    UncheckedOption,
+    advanced_path,
+    path_option,
+    policy_option,
+)
+from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, given_options, option, with_options
 from steersman.cli.options.inputs import FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.cli.output.logs import LogOptions
@@ -31,11 +38,11 @@ class ServiceOptions:
     address: Annotated[str | None, option("Address to listen on. [default: 127.0.0.1]")] = None
     port: Annotated[int | None, option("Port to listen on; 0: a free port. [default: 5000]", min=0, max=65535)] = None
     deadline_milliseconds: Annotated[
-        float | None, option("Milliseconds after which scores are neutral. [default: 50]", "--deadline", metavar="MS")
+        float | None, advanced("Milliseconds after which scores are neutral. [default: 50]", "--deadline", metavar="MS")
     ] = None
     allow_sent_clusters: Annotated[
         bool | None,
-        option(
+        advanced(
             "Whether requests may contain a cluster of their own beside the watched one. [default: no]",
             "--allow-sent-clusters/--no-sent-clusters",
         ),
@@ -56,10 +63,10 @@ class WatchOptions:
     )
     nodes: Annotated[
         Path | None,
-        path_option(f"With --no-watch: prepare the policy for these. {NODES_HELP}"),
+        advanced_path(f"With --no-watch: prepare the policy for these. {NODES_HELP}"),
         RequiresOption("watch"),
     ] = None
-    pods: Annotated[Path | None, path_option("With --nodes: the pods that are typical."), RequiresOption("watch")] = (
+    pods: Annotated[Path | None, advanced_path("With --nodes: the pods that are typical."), RequiresOption("watch")] = (
         None
     )
     learn: Annotated[
@@ -75,7 +82,7 @@ class WatchOptions:
     ] = None
     learn_from: Annotated[
         str | None,
-        option(
+        advanced(
             "With --learn: scheduler whose bindings are learned from. [default: default-scheduler]",
             parser=scheduler,
             metavar="NAME",
@@ -142,7 +149,7 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
     elif not inputs.count and derives_tables(decides):
         raise UsageError(
             f"--policy {settings.policy} derives tables from typical pods, and --no-watch follows no cluster; give "
-            "--nodes and --pods, or a file of 'steersman policy prepare'"
+            "--nodes and --pods, or a file of 'steersman fit policy'"
         )
     with ExitStack() as stack:
         if inputs.count and derives_tables(decides):

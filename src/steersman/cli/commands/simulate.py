@@ -13,8 +13,8 @@ from steersman.cli.options.common import (
     FormatOption,
     KubernetesOption,
     Output,
+    advanced_path,
     order_option,
-    path_option,
     policy_option,
 )
 from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
@@ -54,14 +54,14 @@ class SimulationOptions:
 class SimonOptions:
     cluster_config: Annotated[
         Path | None,
-        path_option(
+        advanced_path(
             "Read nodes, pods, arrivals, ratio and seed from a simon/v1alpha1 Config instead of --nodes, --pods, "
             "--protocol and --ratio. Needs --scheduler-config or --policy."
         ),
     ] = None
     scheduler_config: Annotated[
         Path | None,
-        path_option("With --cluster-config: take the policy from this KubeSchedulerConfiguration."),
+        advanced_path("With --cluster-config: take the policy from this KubeSchedulerConfiguration."),
         RequiresOption("cluster_config"),
     ] = None
 

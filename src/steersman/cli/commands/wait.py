@@ -15,10 +15,10 @@ from steersman.cli.options.common import (
     LiveOrderOption,
     TableOrJson,
     TableOrJsonOption,
-    path_option,
+    advanced_path,
     policy_option,
 )
-from steersman.cli.options.declaring import option, with_options
+from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import Warnings, print_json, print_rows, print_text, status_if_slow
 from steersman.cli.reading import is_named, pod_index
@@ -54,7 +54,7 @@ class WaitOptions:
     order: LiveOrderOption = None
     run_times: Annotated[
         Path | None,
-        path_option(
+        advanced_path(
             "Take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the pods of the "
             "cluster that have ended and are still listed]"
         ),
@@ -62,12 +62,12 @@ class WaitOptions:
     now: NowOption = None
     priority: Annotated[
         int | None,
-        option(
+        advanced(
             "Also try this priority, which would delay others. [default: none]", min=-MOST_PRIORITY, max=MOST_PRIORITY
         ),
     ] = None
-    rollouts: Annotated[int, option("Number of simulated futures.", min=1, max=MOST_ROLLOUTS)] = ROLLOUTS
-    seed: Annotated[int, option("Seed of their random numbers.", min=0, max=MAX_SEED)] = 0
+    rollouts: Annotated[int, advanced("Number of simulated futures.", min=1, max=MOST_ROLLOUTS)] = ROLLOUTS
+    seed: Annotated[int, advanced("Seed of their random numbers.", min=0, max=MAX_SEED)] = 0
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.options.declaring import AssumedValue, RequiresProtocol, Unit, option
+from steersman.cli.options.declaring import AssumedValue, RequiresProtocol, Unit, advanced, option
 from steersman.core.config.fields import ValueCheck
 from steersman.core.quantities import duration_seconds
 
@@ -44,14 +44,14 @@ class AnyProtocol(enum.StrEnum):
 
 Ratio = Annotated[
     float | None,
-    option(f"inflation only: requested GPUs as a share of all GPUs. [default: {RATIO}]"),
+    advanced(f"inflation only: requested GPUs as a share of all GPUs. [default: {RATIO}]"),
     RequiresProtocol("inflation"),
     RATIO_RANGE,
 ]
 LOAD_HELP = "requested share of the cluster, by pods that arrive at random. [default: the times in the trace]"
 MeanDuration = Annotated[
     float | None,
-    option(
+    advanced(
         "timed only: mean duration (exponential) of pods without an end: 90s, 30m, 2h, 1.5d. "
         "[default: to the end, with --load 1h]",
         "--mean-duration",
@@ -70,8 +70,8 @@ class ArrivalOptions:
     protocol: Annotated[
         Protocol | None,
         option(
-            "inflation: pods drawn from the trace until they request RATIO times the GPUs, none leaves. timed: "
-            "pods arrive and leave by the times in the trace, and wait if they fit nowhere. "
+            "How pods arrive. inflation: drawn from the trace until they request RATIO times the GPUs, none leaves. "
+            "timed: pods arrive and leave by the times in the trace, and wait if they fit nowhere. "
             "arrivals: in the order of the file, none leaves. [default: inflation]"
         ),
         AssumedValue(Protocol.INFLATION),
@@ -107,18 +107,18 @@ class ComparedArrivalOptions:
     protocol: Annotated[
         AnyProtocol | None,
         option(
-            "inflation: pods drawn from the workload until they request RATIO times the GPUs, none leaves. "
+            "How pods arrive. inflation: drawn from the workload until they request RATIO times the GPUs, none leaves. "
             "timed: pods arrive and leave by the times in the data, and wait if they fit nowhere. "
             "arrivals: in the order of the data, none leaves. deployments: random Deployments fill a cluster, both "
             "drawn by the seed. latency: Deployments arrive and leave on a drawn cluster with telemetry, whose users "
-            "have limits of latency. [default: by the data, timed and inflation where pods have times, else inflation "
-            "and arrivals]"
+            "have limits of latency. By the data: timed and inflation where pods have times, else inflation and "
+            "arrivals. [default: by the data]"
         ),
     ] = None
     ratio: Ratio = None
     load: Annotated[
         list[float] | None,
-        option(
+        advanced(
             f"timed: {LOAD_HELP} Several are compared one by one, with each policy's regret at each of them; "
             "latency: requested share of the CPU [default: 0.6]",
             metavar="LOAD",

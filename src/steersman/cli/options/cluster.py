@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from steersman.cli.completing import contexts
 from steersman.cli.options.common import path_option
-from steersman.cli.options.declaring import RequiresOption, option
+from steersman.cli.options.declaring import RequiresOption, advanced, option
 from steersman.cli.output.display import say
 from steersman.core.errors import InputError
 from steersman.workloads.files import check_writable
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from steersman.policies.base import Policy
 
 T = TypeVar("T")
-
-DEFAULT_CLUSTER = "$KUBECONFIG, else ~/.kube/config, else the pod's own, else the one of 'steersman cluster up'"
-"""kubectl's order; the local cluster comes last."""
 
 
 def dns_label(text: str) -> str:
@@ -49,16 +46,18 @@ def optional_scheduler(text: str) -> str:
 
 
 Kubeconfig = Annotated[
-    Path | None, path_option(f"Which live cluster. [default: {DEFAULT_CLUSTER}]"), RequiresOption("cluster", "live")
+    Path | None,
+    path_option("Which live cluster. [default: as kubectl, else that of 'cluster up']"),
+    RequiresOption("cluster", "live"),
 ]
 Context = Annotated[
     str | None,
-    option("A context of --kubeconfig. [default: its current one]", metavar="NAME", autocompletion=contexts),
+    advanced("A context of --kubeconfig. [default: its current one]", metavar="NAME", autocompletion=contexts),
     RequiresOption("cluster", "live"),
 ]
 ClusterName = Annotated[
     str | None,
-    option("A cluster of 'steersman cluster up --name' instead.", "--name", metavar="NAME"),
+    advanced("A cluster of 'steersman cluster up --name' instead.", "--name", metavar="NAME"),
     RequiresOption("cluster", "live"),
 ]
 Yes = Annotated[bool, option("Allow it in a cluster that steersman did not start.", "--yes")]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
+from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,40 +15,30 @@ from typer.core import TyperCommand
 
 from steersman.cli.completing import (
     OBJECTIVE_NAMES,
-    POLICY_NAMES,
-    TELEMETRY_POLICY_NAMES,
     minors,
     objectives,
     orders,
     policies,
 )
-from steersman.cli.options.declaring import option
+from steersman.cli.options.declaring import MORE, advanced, option
 from steersman.core.engines import Engine
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import FIRST_SEED
 
 HELP_ALL = "--help-all"
-BRIEF = {
-    "train": "algorithm network protocol objective workload nodes cluster output iterations minutes seed resume",
-    "tune": "algorithm network protocol objective workload nodes cluster output trials minutes seed jobs resume",
-    "evaluate": "policy output nodes pods workload cluster seeds protocol objective baseline output_format resume",
-    "schedule": "policy scheduler_name shadow output telemetry learn algorithm network objective kubeconfig context",
-    "run": "cpu_load memory_load pod_load cluster_resets scheduler_name interval output resume clean kubeconfig yes",
-}
-"""Command -> parameters that `--help` shows; those with more than 25 options are here. `run` is `workload run`."""
-ALL, IS_BRIEF = "steersman.help_all", "steersman.is_brief"
+SHOWS_ALL, IS_BRIEF = "steersman.shows_all", "steersman.is_brief"
 """Keys of a context: whether all options were asked for, and whether brief help is being printed."""
 
 
 class HelpLevels(TyperCommand):
-    """A command whose `--help` shows the parameters of `BRIEF`, if it is there."""
+    """A command whose `--help` has the first sentences and no options of a panel; `--help-all` has everything."""
 
     def get_help_option_names(self, ctx: Any) -> list[str]:
-        return sorted([*super().get_help_option_names(ctx), *([HELP_ALL] if self.name in BRIEF else [])])
+        return sorted([*super().get_help_option_names(ctx), HELP_ALL])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Note which help was asked for, and parse as usual."""
-        ctx.meta[ALL] = HELP_ALL in args
+        ctx.meta[SHOWS_ALL] = HELP_ALL in args
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -53,20 +46,54 @@ class HelpLevels(TyperCommand):
         params = super().get_params(ctx)
         if not ctx.meta.get(IS_BRIEF):
             return params
-        return [each for each in params if each.name in BRIEF[self.name or ""].split() or HELP_ALL in each.opts]
+        basic: list[Any] = [
+            copy(each) for each in params if each.required or not getattr(each, "rich_help_panel", None)
+        ]
+        for each in basic:
+            each.help = first_sentence(each.help or "")
+        return basic
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        if self.name not in BRIEF or ctx.meta.get(ALL):
+        if ctx.meta.get(SHOWS_ALL):
             super().format_help(ctx, formatter)
             return
-        hidden = len(self.params) - len(BRIEF[self.name].split())
-        self.epilog = f"{HELP_ALL} shows {hidden} more options."
+        whole, mode = self.help, self.rich_markup_mode
         ctx.meta[IS_BRIEF] = True
+        self.epilog = f"More options: {ctx.command_path} {HELP_ALL}"
+        first, *others = (whole or "").split("\n\n")
+        example = next((i for i, each in enumerate(others) if each.startswith("**Example")), len(others))
+        self.help = "\n\n".join([first, *others[example : example + 1]]).replace("**", "")
+        self.rich_markup_mode = None  # without boxes, which leave a third of 80 columns to the texts
         try:
             super().format_help(ctx, formatter)
         finally:
-            self.epilog = None
+            self.help, self.epilog, self.rich_markup_mode = whole, None, mode
             del ctx.meta[IS_BRIEF]
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a help text, and the default that it states."""
+    default = re.search(r" \[default: [^\[]*\]$", text)
+    return re.split(r"(?<=[^.]\.)(?<!e\.g\.) |;? \[|; ", text)[0].replace("**", "") + (default[0] if default else "")
+
+
+def _need_subcommand(context: typer.Context) -> None:
+    """Show the help of a command group, and end as for wrong usage, if no subcommand was given."""
+    if context.invoked_subcommand is None:
+        print(context.get_help(), end="")
+        raise typer.Exit(UsageError.exit_status)
+
+
+class CommandGroup(typer.Typer):
+    """A group of commands, all of which have `HelpLevels`."""
+
+    def __init__(self, **further: Any) -> None:
+        needed = {"callback": _need_subcommand, "invoke_without_command": True}
+        names = {"help_option_names": ["-h", "--help"]}
+        super().__init__(rich_markup_mode="markdown", context_settings=names, **(needed | further))
+
+    def command(self, name: str | None = None, *, cls: Any = HelpLevels, **further: Any) -> Any:
+        return super().command(name, cls=cls, **further)
 
 
 MAX_SEEDS = 100_000
@@ -126,13 +153,6 @@ def repeat_flags(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
     return repeated
 
 
-def need_subcommand(context: typer.Context) -> None:
-    """Show the help of a command group, and end as for wrong usage, if no subcommand was given."""
-    if context.invoked_subcommand is None:
-        print(context.get_help(), end="")
-        raise typer.Exit(UsageError.exit_status)
-
-
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds of `42-51` or `1,2,5-7`, in the order given; of a number alone that many, from 42 on."""
     if text.strip().isdigit():
@@ -181,34 +201,28 @@ def path_option(text: str, *flags: str, metavar: str = "FILE", **further: Any) -
     return option(text, *flags, parser=path, metavar=metavar, **further)
 
 
-ORDERS_HELP = (
-    "age (every waiting pod is tried, the oldest first), fcfs (nobody overtakes), easy (others overtake without "
-    "delaying the next one), smallest, largest, "
-    "shortest, area, wfp3, unicef, f1, fair, or a file: an order, or a "
-    "policy with one. NAME:none, NAME:easy: who may overtake a pod that fits nowhere. NAME@SOURCE: "
-    "estimates of run times, stated, history, none, oracle or oracle:FACTOR [default: stated, else from what ended "
-    "before]. NAME@ageing:2h: who waited for longer goes first."
-)
+advanced_path = partial(path_option, rich_help_panel=MORE)
+
+
 POLICIES_HELP = (
-    f"{', '.join(POLICY_NAMES)}, by telemetry {', '.join(TELEMETRY_POLICY_NAMES)}, a weighted sum such as "
-    "fgd=500,gpu-packing=500, a policy file of steersman train (run/policy.safetensors), a formula of steersman policy "
-    "fit (my-rule.txt), a KubeSchedulerConfiguration (my-scheduler.yaml), the URL of a server that scores nodes "
-    "(http://localhost:5000/score), or your own as module:Class. "
-    "steersman@max-kind-loss:2 bounds what any kind of pod may lose against kube-default."
+    "a name of 'steersman policy list', a file or a URL. A file: of 'steersman train' or 'fit policy' "
+    "(mine.safetensors, my-rule.txt), or a KubeSchedulerConfiguration. A URL: of a server that scores nodes "
+    "(http://localhost:5000/score). A sum such as fgd=500,gpu-packing=500, and your own as module:Class."
 )
+ORDERS_HELP = "a name of 'steersman policy list', such as wfp3:easy, or a file. A file: an order, or a policy with one."
 
 
-def policy_option(text: str, more: str = "") -> Any:
-    return option(f"{text}: {POLICIES_HELP}{more}", metavar="POLICY", autocompletion=policies)
+def policy_option(text: str, more: str = "", **further: Any) -> Any:
+    return option(f"{text}: {POLICIES_HELP}{more}", metavar="POLICY", autocompletion=policies, **further)
 
 
-def order_option(text: str, more: str = "") -> Any:
-    return option(f"{text}: {ORDERS_HELP}{more}", metavar="ORDER", autocompletion=orders)
+def order_option(text: str, more: str = "", **further: Any) -> Any:
+    return option(f"{text}: {ORDERS_HELP}{more}", metavar="ORDER", autocompletion=orders, **further)
 
 
 KubernetesOption = Annotated[
     str | None,
-    option(
+    advanced(
         "Minor of Kubernetes as whose kube-scheduler kube-default, stock-tuned and configurations decide; "
         "POLICY@MINOR is one of another minor. [default: that of a live cluster, else the newest of 1.34 to 1.37]",
         metavar="MINOR",
@@ -219,7 +233,7 @@ OBJECTIVES_HELP = ", ".join(OBJECTIVE_NAMES)
 ObjectiveOption = Annotated[
     list[str] | None,
     option(
-        f"What decides, as train rewards it: {OBJECTIVES_HELP}, or your own as module:NAME. Several, as in "
+        f"What decides. As train rewards it: {OBJECTIVES_HELP}, or your own as module:NAME. Several, as in "
         "balance,most-allocated, are all compared, and the first decides; a weighted sum such as "
         "balance=1,most-allocated=0.5 is one. [default: the GPUs, else the CPU, allocated; in timed the mean wait]",
         metavar="OBJECTIVE",
@@ -228,7 +242,7 @@ ObjectiveOption = Annotated[
 ]
 TelemetryOption = Annotated[
     Path | None,
-    path_option(
+    advanced_path(
         "YAML with queries of Prometheus: ma, la, lc, p0 and policies trained with --protocol latency decide by "
         "them, and latency limits in pods' annotations apply to every policy.",
         "--telemetry",
@@ -243,23 +257,21 @@ LiveOrderOption = Annotated[
 ]
 UncheckedOption = Annotated[
     bool,
-    option(
+    advanced(
         "A learned policy decides from the first pod on, without a comparison with rules on this cluster; "
         "steersman by the first of its members.",
         "--unchecked",
     ),
 ]
-NODES_HELP = "The cluster: an openb node list (CSV), or a file or folder of Kubernetes YAML."
+NODES_HELP = "Nodes: an openb list (CSV), or a file or folder of Kubernetes YAML."
 Output = Annotated[
     Path,
-    path_option(
-        "Folder of the result files: new, empty, or with earlier results of this command.", "--output", metavar="FOLDER"
-    ),
+    path_option("Folder of the results: new, empty, or with earlier ones.", "--output", metavar="FOLDER"),
 ]
-Jobs = Annotated[int | None, option("Number of processes; results do not depend on it. [default: all cores]", min=1)]
+Jobs = Annotated[int | None, advanced("Number of processes; results do not depend on it. [default: all cores]", min=1)]
 EngineOption = Annotated[
     Engine,
-    option(
+    advanced(
         "local: processes on this machine. ray: workers of the Ray cluster at $RAY_ADDRESS, host:port; without that "
         "one on this machine; needs the extra ray. Results are the same.",
         metavar="ENGINE",
@@ -271,7 +283,7 @@ TableOrJsonOption = Annotated[TableOrJson, option(FORMAT_HELP, "--format")]
 
 MaxKindLoss = Annotated[
     float | None,
-    option(
+    advanced(
         "Most that any kind of pod (no GPU, a share, one, several) may lose: percentage points of its pods that fail, "
         "or with --protocol timed percent of its mean wait. [default: no limit]",
         min=0,

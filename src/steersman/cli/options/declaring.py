@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -29,6 +30,10 @@ from steersman.core.redaction import redact_url
 
 def option(text: str, *flags: str, **further: Any) -> Any:
     return typer.Option(*flags, help=text, **further)
+
+
+MORE = "More options"  # panel of what `--help` leaves out, as it does options of all panels
+advanced = partial(option, rich_help_panel=MORE)
 
 
 class RequiresOption:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.options.declaring import RequiresProtocol, option
+from steersman.cli.options.declaring import RequiresProtocol, advanced, option
 from steersman.core.errors import UsageError
 from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from steersman.evaluation.generated import GeneratedOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
 
-Interval = Annotated[float, option("Seconds from one Deployment to the next.")]
-Wait = Annotated[float, option("Seconds before the cluster is cleared, and after it.")]
+Interval = Annotated[float, advanced("Seconds from one Deployment to the next.")]
+Wait = Annotated[float, advanced("Seconds before the cluster is cleared, and after it.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class FillingOptions:
     ] = 1
     interval: Interval = 10.0
     wait: Wait = 60.0
-    replicas: Annotated[str, option("Pods of a Deployment.", metavar="MIN-MAX")] = "5-15"
+    replicas: Annotated[str, advanced("Pods of a Deployment.", metavar="MIN-MAX")] = "5-15"
     cpu_requests: Annotated[
-        str, option("CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]", metavar="LIST")
+        str, advanced("CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]", metavar="LIST")
     ] = ""
     memory_requests: Annotated[
-        str, option("Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]", metavar="LIST")
+        str, advanced("Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]", metavar="LIST")
     ] = ""
 
     @property

@@ -10,13 +10,13 @@ from steersman.cli.completing import workloads
 from steersman.cli.options.arrivals import ON_WORKLOADS
 from steersman.cli.options.cluster import ClusterOptions, KubeconfigOptions
 from steersman.cli.options.common import NODES_HELP, path_option
-from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresProtocol, option
+from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresProtocol, advanced, option
 from steersman.cli.output.display import Warnings, status_if_slow
 from steersman.cli.reading import holds_nodes, read_workload, say_understood
 from steersman.core.errors import UsageError, unknown_name
 from steersman.workloads.workload import RunningPods, Workload
 
-EMBEDDED_HELP = "a packaged openb workload by name: default, gpushare40, ..., or default-small (64 nodes of default)"
+EMBEDDED_HELP = "a packaged openb workload: default, gpushare40, ..., or default-small (64 nodes)"
 WAYS = "--nodes with --pods, --workload NAME, or --cluster"
 
 FromCluster = Annotated[
@@ -29,7 +29,7 @@ FromCluster = Annotated[
 ]
 Pinned = Annotated[
     bool,
-    option(
+    advanced(
         "Kubernetes objects: running pods stay where they are, and pods drawn from them in inflation may only go "
         "to the same node. [default: they are placed again, except those of DaemonSets, static ones, and those that "
         "no other node allows, that are being deleted or whose node offers less than runs there]",
@@ -41,7 +41,7 @@ Pinned = Annotated[
 ]
 FromNow = Annotated[
     bool,
-    option(
+    advanced(
         "Kubernetes objects: running pods stay where they are, then pending ones arrive, then in inflation "
         "more like them. [default: all are placed from scratch]",
         "--from-now",
@@ -59,8 +59,8 @@ class FileInputs:
     pods: Annotated[
         list[Path] | None,
         path_option(
-            "Pods of the workload: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder "
-            "of Kubernetes YAML; evaluate takes several. Without --nodes it must hold nodes, or the size of a machine."
+            "Pods: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder of Kubernetes "
+            "YAML; evaluate takes several. Without --nodes it must hold nodes, or the size of a machine."
         ),
         ON_WORKLOADS,
     ] = None
@@ -71,7 +71,7 @@ class FileInputs:
     ] = None
     strict: Annotated[
         bool,
-        option(
+        advanced(
             "Kubernetes objects in files: an invalid one is an error. [default: it is named and left out]", "--strict"
         ),
         RequiresOption("nodes"),

@@ -54,7 +54,7 @@ class LiveLearning:
 
     learn: Annotated[
         Path | None,
-        _option(
+        option(
             "An agent in a process of its own decides, and learns from what its decisions bring; dqn learns from "
             "those of other schedulers, too. Where it does not answer in time the fallback decides: --policy, else the "
             "rule of the objective. DIR holds checkpoint, metrics, log and policy file; an existing run is continued. "

@@ -13,8 +13,8 @@ from steersman.cli.completing import algorithms, devices, networks, objectives, 
 from steersman.cli.options.algorithms import list_algorithms, list_networks
 from steersman.cli.options.arrivals import LOAD_RANGE, ON_WORKLOADS, RATIO_RANGE, WITH_WORKLOADS, AnyProtocol
 from steersman.cli.options.cluster import KubeconfigOptions
-from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, ORDERS_HELP, path, path_option
-from steersman.cli.options.declaring import AssumedValue, Excludes, RequiresProtocol, option
+from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, ORDERS_HELP, advanced_path, path, path_option
+from steersman.cli.options.declaring import AssumedValue, Excludes, RequiresProtocol, advanced, option
 from steersman.cli.options.generated import OF_DEPLOYMENTS, GeneratedCluster
 from steersman.cli.options.inputs import FromCluster, FromNow, Pinned
 from steersman.core.config.fields import BELOW_1
@@ -56,10 +56,10 @@ class TrainingTask:
     protocol: Annotated[
         AnyProtocol | None,
         option(
-            "inflation: pods drawn from the trace until they request RATIO times the GPUs. arrivals: the "
-            "pods in order, once; none leaves. timed: pods arrive, leave, and wait. deployments: random "
-            "Deployments fill an empty cluster. latency: Deployments arrive and leave on a cluster with "
-            "telemetry, whose users have latency limits. [default: inflation]",
+            "inflation, arrivals, timed, deployments or latency. inflation: pods drawn from the trace until they "
+            "request RATIO times the GPUs. arrivals: the pods in order, once; none leaves. timed: pods arrive, leave, "
+            "and wait. deployments: random Deployments fill an empty cluster. latency: Deployments arrive and leave on "
+            "a cluster with telemetry, whose users have latency limits. [default: inflation]",
             metavar="NAME",
         ),
         AssumedValue(AnyProtocol.INFLATION),
@@ -67,7 +67,7 @@ class TrainingTask:
     objective: Annotated[
         str | None,
         option(
-            f"Rewarded objective: {OBJECTIVES_HELP}, or a weighted sum such as "
+            f"Rewarded objective. {OBJECTIVES_HELP}, or a weighted sum such as "
             f"allocation=1,fragmentation=0.5. With evolution allocation,max-kind-loss=2 bounds what any kind of pod "
             f"may lose against kube-default. [default: allocation for inflation and arrivals, waiting-time for "
             f"timed, balance for deployments, "
@@ -88,7 +88,7 @@ class TrainingTask:
     ] = None
     validation: Annotated[
         list[str] | None,
-        option(
+        advanced(
             "Workloads to choose the best policy by. [default: the training workloads, with other arrivals]",
             metavar="WORKLOAD",
             autocompletion=workloads,
@@ -97,7 +97,7 @@ class TrainingTask:
     ] = None
     test: Annotated[
         list[str] | None,
-        option(
+        advanced(
             "Workloads kept for a later test; recorded in the model card, never read.",
             metavar="NAME",
             autocompletion=workloads,
@@ -110,7 +110,7 @@ class TrainingTask:
     from_now: FromNow = False
     options: Annotated[
         Path | None,
-        path_option("Options by name as JSON, such as best.json of steersman tune; the command line overrides them."),
+        advanced_path("Options by name as JSON, such as best.json of steersman tune; the command line overrides them."),
     ] = None
 
 

@@ -13,8 +13,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.options.common import path_option
-from steersman.cli.options.declaring import option
+from steersman.cli.options.common import advanced_path
+from steersman.cli.options.declaring import advanced
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import UsageError
 from steersman.core.redaction import redact
@@ -41,7 +41,7 @@ class LogLevel(enum.StrEnum):
 
 MessagesFileOption = Annotated[
     Path | None,
-    path_option(
+    advanced_path(
         "Write messages and progress to this file, too, as JSON lines. It is continued; at "
         f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept.",
         "--log-file",
@@ -67,11 +67,13 @@ def check_log_file(file: Path | None) -> None:
 class LogOptions:
     """Options of the log, as background processes get them, too."""
 
-    log_format: Annotated[LogFormat, option("Format of the log; auto: text on a terminal, else JSON.")] = LogFormat.AUTO
-    log_level: Annotated[LogLevel, option("Least level that is logged; debug: every decision.")] = LogLevel.INFO
+    log_format: Annotated[LogFormat, advanced("Format of the log; auto: text on a terminal, else JSON.")] = (
+        LogFormat.AUTO
+    )
+    log_level: Annotated[LogLevel, advanced("Least level that is logged; debug: every decision.")] = LogLevel.INFO
     log_file: Annotated[
         Path | None,
-        path_option(
+        advanced_path(
             "Write the log to this file, too: JSON lines, or text with --log-format text. It is continued; at "
             f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept."
         ),

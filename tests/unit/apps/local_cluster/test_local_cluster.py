@@ -708,7 +708,7 @@ def test_missing_go_error_lists_alternatives(tmp_path: Path, monkeypatch: pytest
     ("arguments", "status", "problem"),
     [
         (["status"], 1, "no cluster 'steersman': 'steersman cluster up' starts one"),
-        (["nodes", "--name", "other"], 1, "no cluster 'other'"),
+        (["nodes", "remove", "--count", "1", "--name", "other"], 1, "no cluster 'other'"),
         (["clean"], 1, "no cluster 'steersman'"),
         (["up", "--name", "Mine"], 2, "--name Mine"),
         (["down", "--name", "../x"], 2, "--name ../x"),

@@ -22,7 +22,6 @@ from steersman.apps.load.run_state import RunState, new_id
 from steersman.apps.local_cluster import cleaning, record
 from steersman.apps.local_cluster.cluster import check_new
 from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.local_cluster.occupancy import node_rows
 from steersman.apps.runtime.cluster_use import ClusterUse
 from steersman.apps.runtime.listing import (
     read_nodes,
@@ -56,42 +55,6 @@ def put_odd_and_even(double: LiveDouble) -> None:
         double.put("/api/v1/nodes", each)
     for each in (pod("even", cpu="16", on="even"), odd_pod("odd", on="even")):
         double.put("/api/v1/namespaces/default/pods", each)
-
-
-def test_node_table_shows_all_nodes_and_reports_uncounted_objects() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        put_odd_and_even(double)
-        rows, problems = await node_rows(client)
-        assert [(row.name, row.cpu_milli, row.cpu_requested_milli, row.pods_there) for row in rows] == [
-            ("even", 64_000, 16_000, 2),
-            ("odd", 0, 0, 0),
-        ]
-        assert [str(each).partition(",")[2].partition(",")[0].strip() for each in problems] == [
-            "Node odd",
-            "Pod default/odd",
-        ]
-
-    on_double(test)
-
-
-def test_command_reports_unschedulable_nodes_and_invalid_objects(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        put_odd_and_even(double)
-        found.append(await node_rows(client))
-
-    found: list[object] = []
-    on_double(test)
-    monkeypatch.setattr("steersman.cli.commands.cluster.nodes.require", lambda _: None)
-    monkeypatch.setattr("steersman.cli.commands.cluster.nodes.ask", lambda *_: found[0])
-    assert main(["cluster", "nodes", "--format", "csv"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.count("\n") == 3
-    of_node, of_pods = shown.err.splitlines()
-    assert of_node.startswith("warning: steersman places no pods on Node odd: ")
-    assert "allocatable" in of_node
-    assert of_pods.startswith("warning: 1 objects are invalid and ignored")
 
 
 def test_load_counts_valid_objects_and_reports_the_rest(

@@ -56,9 +56,7 @@ def test_explained_member_equals_the_prepared_one(tmp_path: Path, capsys: pytest
     assert main(["workload", "random", "--seed", "77", "--nodes", "20-300", "--output", str(drawn)]) == 0
     files = ["--nodes", str(drawn / "nodes.yaml"), "--pods", str(drawn / "pods.yaml")]
     capsys.readouterr()
-    assert (
-        main(["policy", "prepare", "--policy", "steersman", *files, "--output", str(tmp_path / "p.safetensors")]) == 0
-    )
+    assert main(["fit", "policy", "--policy", "steersman", *files, "--output", str(tmp_path / "p.safetensors")]) == 0
     prepared = capsys.readouterr().err
     name = next(each["metadata"]["name"] for each in yaml.safe_load_all((drawn / "pods.yaml").read_text()))
     assert main(["explain", "--pod", name, *files, "--format", "json"]) == 0

@@ -21,8 +21,8 @@ from steersman.cli.commands.cluster.nodes import (
     stopped_servers,
 )
 from steersman.cli.commands.cluster.nodes import app as nodes_app
-from steersman.cli.options.common import TableOrJson, TableOrJsonOption, need_subcommand, path_option
-from steersman.cli.options.declaring import Excludes, RequiresOption, given_options, option, with_options
+from steersman.cli.options.common import CommandGroup, TableOrJson, TableOrJsonOption, path_option
+from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, say, status_if_slow
 from steersman.cluster.model import Node
 from steersman.core.errors import SteersmanError, UsageError
@@ -30,7 +30,7 @@ from steersman.core.redaction import redact_url
 
 DEFAULT_COUNT = 10
 
-app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
+app = CommandGroup(help="Start, inspect, empty and stop a local Kubernetes cluster with simulated nodes.")
 
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
@@ -52,17 +52,17 @@ class UpOptions:
         ),
     ] = None
     reference_node: Annotated[
-        bool, option("Add a tainted control-plane node that most pods do not tolerate.", "--reference-node")
+        bool, advanced("Add a tainted control-plane node that most pods do not tolerate.", "--reference-node")
     ] = False
     kubernetes: Annotated[
         str | None,
-        option("Minor of Kubernetes, such as 1.35. [default: the newest of 1.34 to 1.37]", metavar="MINOR"),
+        advanced("Minor of Kubernetes, such as 1.35. [default: the newest of 1.34 to 1.37]", metavar="MINOR"),
         Excludes("kubeconfig"),
         Excludes("context"),
     ] = None
     port: Annotated[
         int | None,
-        option("Port of the API server. [default: a free port]", min=1, max=65535),
+        advanced("Port of the API server. [default: a free port]", min=1, max=65535),
         Excludes("kubeconfig"),
         Excludes("context"),
     ] = None
@@ -76,16 +76,10 @@ class UpOptions:
     ] = False
     scrape_interval: Annotated[
         float | None,
-        option("With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
+        advanced("With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
         RequiresOption("telemetry"),
     ] = None
     yes: CreateYes = False
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Start, inspect, empty and stop a local Kubernetes cluster with simulated nodes."""
-    need_subcommand(context)
 
 
 @app.command()

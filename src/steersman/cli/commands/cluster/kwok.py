@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from steersman.cli.options.cluster import KubeconfigOptions, Yes, run_with_client
-from steersman.cli.options.common import need_subcommand
+from steersman.cli.options.common import CommandGroup
 from steersman.cli.options.declaring import option, with_options
 from steersman.cli.output.display import Progress, say
 from steersman.core.errors import UsageError
 
-app = typer.Typer(rich_markup_mode="markdown")
-
-
-@app.callback(invoke_without_command=True)
-def kwok(context: typer.Context) -> None:
-    """Simulate nodes in a cluster that exists: run KWOK's controller for it, or remove it."""
-    need_subcommand(context)
+app = CommandGroup(help="Simulate nodes in a cluster that exists: run KWOK's controller for it, or remove it.")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`steersman cluster nodes`: list, add and remove the nodes of a local cluster; the cluster that a command is about."""
+"""`steersman cluster nodes`: add and remove the nodes of a local cluster; the cluster that a command is about."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, folder_of, require
 from steersman.cli.completing import contexts
-from steersman.cli.options.common import Format, FormatOption, path_option
-from steersman.cli.options.declaring import RequiresOption, given_options, option, with_options
-from steersman.cli.output.display import Progress, print_json, print_table, say, status_if_slow
+from steersman.cli.options.common import CommandGroup, path_option
+from steersman.cli.options.declaring import RequiresOption, advanced, given_options, option, with_options
+from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.core.errors import SteersmanError, UsageError
 
 if TYPE_CHECKING:
@@ -84,10 +84,9 @@ def ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> An
         raise SteersmanError(f"cluster {record.name!r} does not respond{stopped}: {error}{advice}") from None
 
 
-app = typer.Typer(rich_markup_mode="markdown")
+app = CommandGroup(help="Add and remove simulated nodes; 'steersman top --once' lists them.")
 
 DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
-MAX_NODE_WARNINGS = 10  # nodes with problems that are named one by one; further ones are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +99,16 @@ class NodeCreationOptions:
             metavar="[NAME=]SHAPE[:COUNT]",
         ),
     ] = field(default_factory=lambda: [*DEFAULT_SHAPES])
-    servers_per_rack: Annotated[int, option("Nodes in a rack (label rack), assigned in order; 0: no racks.", min=0)] = 0
+    servers_per_rack: Annotated[
+        int, advanced("Nodes in a rack (label rack), assigned in order; 0: no racks.", min=0)
+    ] = 0
     racks_per_zone: Annotated[
         int,
-        option("Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.", min=0),
+        advanced("Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.", min=0),
         RequiresOption("servers_per_rack"),
     ] = 0
     kwok_taint: Annotated[
-        bool, option("Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", "--kwok-taint")
+        bool, advanced("Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", "--kwok-taint")
     ] = False
 
     @property
@@ -115,36 +116,6 @@ class NodeCreationOptions:
         from steersman.workloads.topology import Hierarchy
 
         return Hierarchy(self.servers_per_rack, self.racks_per_zone) if self.servers_per_rack else None
-
-
-@app.callback(invoke_without_command=True)
-def nodes(context: typer.Context, name: Name = DEFAULT_NAME, output: FormatOption = Format.TABLE) -> None:
-    """List the nodes with the resources that their pods request, or add and remove nodes.
-
-    In the table, CPU, memory, pods and GPUs are shown as requested / allocatable.
-    """
-    if context.invoked_subcommand is not None:
-        return
-    from steersman.apps.local_cluster.occupancy import node_rows
-    from steersman.cli.output import cluster_tables
-
-    record = require(check_name(name))
-    with status_if_slow("reading nodes and pods"):
-        rows, problems = ask(record, node_rows)
-    if output is Format.TABLE:
-        print_table(cluster_tables.nodes_table(name, rows))
-    elif output is Format.JSON:
-        print_json(rows)
-    else:
-        print(cluster_tables.to_csv(rows), end="")
-    node_problems = [problem for problem in problems if problem.where.startswith("Node ")]
-    for problem in node_problems[:MAX_NODE_WARNINGS]:
-        say(f"warning: steersman places no pods on {problem.where}: {problem.field}: {problem.problem}")
-    if len(node_problems) > MAX_NODE_WARNINGS:
-        say(f"warning: steersman places no pods on {len(node_problems) - MAX_NODE_WARNINGS} more nodes")
-    if len(problems) > len(node_problems):
-        problems = [problem for problem in problems if problem not in node_problems]
-        say(f"warning: {len(problems)} objects are invalid and ignored, such as: {problems[0]}")
 
 
 @app.command("add")

@@ -23,10 +23,11 @@ from steersman.cli.options.common import (
     TableOrJson,
     TelemetryOption,
     UncheckedOption,
+    advanced_path,
     path_option,
     policy_option,
 )
-from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
+from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, agent_parameters, check_unused, live_plan_of
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import status_if_slow
@@ -95,14 +96,14 @@ class OrderOptions:
     order: LiveOrderOption = None
     run_times: Annotated[
         Path | None,
-        path_option(
+        advanced_path(
             "Keep in FILE what is learned of run times from pods that end, so that a restart does not forget it. The "
             "file is created if it is missing."
         ),
     ] = None
     predict_waits: Annotated[
         float | None,
-        option(
+        advanced(
             f"Every so many seconds, {LEAST_PREDICT_SECONDS:g} or more, simulate in a process of its own when the "
             "waiting pods start, as 'steersman wait' does, and say so in their events (StartPredicted). [default: off]",
             min=LEAST_PREDICT_SECONDS,
@@ -126,31 +127,31 @@ class BindingOptions:
     RULES: ClassVar = (Excludes("shadow"),)
 
     in_flight: Annotated[
-        int | None, option(f"Maximum number of concurrent bindings. [default: {IN_FLIGHT}]", min=1, max=1000)
+        int | None, advanced(f"Maximum number of concurrent bindings. [default: {IN_FLIGHT}]", min=1, max=1000)
     ] = None
     leader_elect: Annotated[
         bool | None,
-        option(
+        advanced(
             "Schedule only while holding a Lease, so that one of several replicas is active. Without it, run a "
             "single replica: two would overcommit nodes. [default: leader-elect]"
         ),
     ] = None
     lease_namespace: Annotated[
         str,
-        option(
+        advanced(
             "Namespace of the Lease, the same for all schedulers of a cluster: of two of one name only one leads. "
             f"[default: {LEASE_NAMESPACE}]",
             metavar="NAME",
         ),
     ] = ""
     lease_name: Annotated[
-        str, option("Name of the Lease. [default: the value of --scheduler-name]", metavar="NAME")
+        str, advanced("Name of the Lease. [default: the value of --scheduler-name]", metavar="NAME")
     ] = ""
     address: Annotated[
-        str | None, option(f"Address that /metrics, /healthz and /readyz listen on. [default: {ADDRESS}]")
+        str | None, advanced(f"Address that /metrics, /healthz and /readyz listen on. [default: {ADDRESS}]")
     ] = None
     port: Annotated[
-        int | None, option(f"Port that they listen on; 0: a free port. [default: {PORT}]", min=0, max=65535)
+        int | None, advanced(f"Port that they listen on; 0: a free port. [default: {PORT}]", min=0, max=65535)
     ] = None
 
     def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:

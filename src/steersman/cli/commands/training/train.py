@@ -11,7 +11,7 @@ import typer
 
 from steersman.cli.options.algorithms import list_defaults, training_parameters
 from steersman.cli.options.common import EngineOption, Jobs, path_option
-from steersman.cli.options.declaring import option, with_options
+from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
@@ -41,20 +41,22 @@ class TrainingRunOptions:
         option("Maximum duration in minutes. A run that ends by time is not exactly reproducible. [default: no limit]"),
     ] = None
     patience: Annotated[
-        int, option("Stop after this many validations without improvement; 0: never stop early.", min=0)
+        int, advanced("Stop after this many validations without improvement; 0: never stop early.", min=0)
     ] = 0
     validate_every: Annotated[
         int | None,
-        option(f"Iterations between validations. [default: {list_defaults(lambda spec: spec.validate_every)}]", min=1),
+        advanced(
+            f"Iterations between validations. [default: {list_defaults(lambda spec: spec.validate_every)}]", min=1
+        ),
     ] = None
     seed: Annotated[int, option("Seed of all random numbers: candidates, arrivals, weights, exploration.", min=0)] = 1
-    name: Annotated[str | None, option("Name of the policy. [default: the last part of --output]")] = None
+    name: Annotated[str | None, advanced("Name of the policy. [default: the last part of --output]")] = None
     jobs: Jobs = None
     engine: EngineOption = Engine.LOCAL
     resume: Annotated[bool, option("Continue the run in --output from its checkpoint.", "--resume")] = False
     progress: Annotated[
         Scroll,
-        option("line: one line that is updated in place; scroll: one line for each iteration; none.", metavar="HOW"),
+        advanced("line: one line that is updated in place; scroll: one line for each iteration; none.", metavar="HOW"),
     ] = Scroll.LINE
     log_file: MessagesFileOption = None
 
@@ -75,9 +77,7 @@ def train(
     it to **simulate**, **evaluate** or **schedule** as --policy. --resume with --output alone continues an interrupted
     run, to the same result as without the interruption. **tensorboard --logdir FOLDER** plots the metrics.
 
-    **Examples**:
-
-    steersman train --workload default --workload gpushare40 --iterations 100 --output my-policy
+    **Example**: steersman train --workload default --workload gpushare40 --iterations 100 --output my-policy
 
     steersman train --algorithm dqn --protocol deployments --node-count 10 --output balanced
     """

@@ -11,7 +11,7 @@ import typer
 
 from steersman.cli.options.algorithms import training_parameters
 from steersman.cli.options.common import path_option
-from steersman.cli.options.declaring import given_options, option, with_options
+from steersman.cli.options.declaring import advanced, given_options, option, with_options
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
@@ -38,16 +38,18 @@ class StudyOptions:
     minutes: Annotated[
         float | None, option("Maximum duration in minutes; running trials then end early. [default: no limit]")
     ] = None
-    iterations: Annotated[int | None, option("Iterations of a trial. [default: 40 % of those of train]", min=1)] = None
+    iterations: Annotated[int | None, advanced("Iterations of a trial. [default: 40 % of those of train]", min=1)] = (
+        None
+    )
     validate_every: Annotated[
         int | None,
-        option(
+        advanced(
             "Iterations between validations; a trial can be pruned after each. [default: 40 % of those of train]", min=1
         ),
     ] = None
     storage: Annotated[
         str | None,
-        option(
+        advanced(
             "Storage of a study that several commands, maybe on several machines, add trials to at the same time: "
             "journal:///FILE, grpc://HOST:PORT (Optuna's proxy), or a database such as postgresql://HOST/NAME. "
             "[default: study.db in --output]",

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from steersman.cli.commands.workload import load, record
 from steersman.cli.completing import formats, workloads
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
-from steersman.cli.options.common import HelpLevels, ManyValues, need_subcommand, path_option
-from steersman.cli.options.declaring import Excludes, option, with_options
+from steersman.cli.options.common import CommandGroup, ManyValues, path_option
+from steersman.cli.options.declaring import Excludes, advanced, option, with_options
 from steersman.cli.options.generated import FillingOptions, parse_range
 from steersman.cli.options.inputs import EMBEDDED_HELP, FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
@@ -27,8 +25,8 @@ from steersman.workloads.workload import RunningPods, Workload
 if TYPE_CHECKING:
     from steersman.workloads.generators.deployments import DeploymentSettings, Row
 
-app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
-app.command(cls=HelpLevels)(load.run)
+app = CommandGroup(help="Generate, convert and record workloads, and run them on a live cluster.")
+app.command()(load.run)
 for live in (load.replay, record.record, record.snapshot):
     app.command()(live)
 
@@ -44,12 +42,6 @@ Nodes = Annotated[
 ]
 
 
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Generate, convert and record workloads, and run them on a live cluster."""
-    need_subcommand(context)
-
-
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
     output: Folder
@@ -57,13 +49,13 @@ class GenerateOptions:
     node_count: Annotated[
         int, option("Without --nodes: this many equal nodes, and one tainted control-plane node.", min=1, max=1_000_000)
     ] = 10
-    node_cpu: Annotated[str, option("CPU of each such node.")] = "64"
-    node_memory: Annotated[str, option("Memory of each such node.")] = "256Gi"
-    node_pods: Annotated[int, option("Pods of each such node.", min=1, max=1_000_000)] = 110
+    node_cpu: Annotated[str, advanced("CPU of each such node.")] = "64"
+    node_memory: Annotated[str, advanced("Memory of each such node.")] = "256Gi"
+    node_pods: Annotated[int, advanced("Pods of each such node.", min=1, max=1_000_000)] = 110
     scheduler_name: Annotated[str, option("The pods' schedulerName.", parser=scheduler, metavar="NAME")] = (
         "custom-scheduler"
     )
-    namespace: Annotated[str, option("The pods' namespace.", parser=dns_label, metavar="NAME")] = "default"
+    namespace: Annotated[str, advanced("The pods' namespace.", parser=dns_label, metavar="NAME")] = "default"
     seed: Annotated[int, option("Seed of the workload; the same seed gives the same files.", min=0)] = 42
     csv: Annotated[Path | None, path_option("Also write the Deployments as a CSV for --replay.")] = None
     replay: Annotated[Path | None, path_option("Take the Deployments from such a CSV instead.")] = None

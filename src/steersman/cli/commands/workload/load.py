@@ -20,8 +20,8 @@ from steersman.cli.options.cluster import (
     run_with_client,
     scheduler,
 )
-from steersman.cli.options.common import parse_seeds, path, path_option
-from steersman.cli.options.declaring import Excludes, RequiresOption, option, with_options
+from steersman.cli.options.common import advanced_path, parse_seeds, path, path_option
+from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
 from steersman.cli.options.generated import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
@@ -45,8 +45,8 @@ ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-
 
 @dataclass(frozen=True, slots=True)
 class PlaybackOptions:
-    patience: Annotated[float, option("Seconds that a Deployment waits for earlier pods to be bound.", min=0)] = 60.0
-    image: Annotated[str, option("Image of the containers; it must have the command sleep.")] = "busybox"
+    patience: Annotated[float, advanced("Seconds that a Deployment waits for earlier pods to be bound.", min=0)] = 60.0
+    image: Annotated[str, advanced("Image of the containers; it must have the command sleep.")] = "busybox"
     resume: Annotated[bool, option("Continue a run that was stopped.", "--resume")] = False
     clean: Annotated[bool, option("Only delete what 'workload run' and 'workload replay' created.", "--clean")] = False
     log_file: MessagesFileOption = None
@@ -64,23 +64,24 @@ class DeploymentCopyOptions:
 
     manifest: Annotated[
         Path | None,
-        path_option("Create and delete copies of the Deployments of this file instead of random ones."),
+        advanced_path("Create and delete copies of the Deployments of this file instead of random ones."),
         Excludes("resume"),
     ] = None
     copies: Annotated[
-        int | None, option("With --manifest: copies at a time of each Deployment. [default: 30]", min=1)
+        int | None, advanced("With --manifest: copies at a time of each Deployment. [default: 30]", min=1)
     ] = None
     pause: Annotated[
-        float | None, option("With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0)
+        float | None,
+        advanced("With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0),
     ] = None
-    cycles: Annotated[int | None, option("With --manifest: how often. [default: until it is stopped]", min=1)] = None
+    cycles: Annotated[int | None, advanced("With --manifest: how often. [default: until it is stopped]", min=1)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecordOptions:
     annotation: Annotated[
         list[str] | None,
-        option(
+        advanced(
             "Annotation of the pods, such as latencySoftConstraint=35 (milliseconds); repeatable.", metavar="KEY=VALUE"
         ),
     ] = None
@@ -92,15 +93,15 @@ class RunRecordOptions:
             metavar="NAME",
         ),
     ] = None
-    namespace: Annotated[str, option("Namespace of the Deployments.", parser=dns_label, metavar="NAME")] = "default"
+    namespace: Annotated[str, advanced("Namespace of the Deployments.", parser=dns_label, metavar="NAME")] = "default"
     seed: Annotated[
         int | None,
-        option(f"Seed of the Deployments, as in workload generate. [default: {FIRST_SEED}]", min=0),
+        advanced(f"Seed of the Deployments, as in workload generate. [default: {FIRST_SEED}]", min=0),
         Excludes("seeds"),
     ] = None
     seeds: Annotated[
         str | None,
-        option("Several seeds in turn: their number, or e.g. 42-51; each fills --resets times.", metavar="SEEDS"),
+        advanced("Several seeds in turn: their number, or e.g. 42-51; each fills --resets times.", metavar="SEEDS"),
     ] = None
     output: Annotated[Path | None, path_option("CSV file of the run, for replay and simulate.")] = None
 
@@ -192,10 +193,10 @@ class ReplayOptions:
         str, option('Scheduler of the pods; "": the one they name.', parser=optional_scheduler, metavar="NAME")
     ] = "steersman"
     namespace: Annotated[
-        str, option("Namespace of all pods. [default: their own]", parser=optional_dns_label, metavar="NAME")
+        str, advanced("Namespace of all pods. [default: their own]", parser=optional_dns_label, metavar="NAME")
     ] = ""
     create_namespaces: Annotated[
-        bool, option("Create missing namespaces of the pods; they are kept.", "--create-namespaces")
+        bool, advanced("Create missing namespaces of the pods; they are kept.", "--create-namespaces")
     ] = False
     interval: Interval = 10.0
     wait: Wait = 60.0

@@ -234,7 +234,7 @@ class OrderFit:
 OnGeneration = Callable[[float], None]  # called after each generation with the share of all that are done
 
 
-def fit_order(
+def search_order(
     workload: Workload,  # nodes, and pods with times of arrival and end
     policy: Policy,  # places the pods
     options: OrderFitOptions,  # time and loads

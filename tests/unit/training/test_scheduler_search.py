@@ -24,13 +24,14 @@ from steersman.policies.node_scores.kube_profile import (
     KubeProfile,
     ScoringStrategy,
 )
+from steersman.policies.portfolio_policy import KindLimit
 from steersman.policies.registry import resolve
 from steersman.simulation.kind_losses import kind_losses
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection import stock_search
-from steersman.simulation.selection.stock_search import ProfileSpace, gpu_name
-from steersman.training.search.fit_scheduler import SchedulerFit, SchedulerFitOptions, fit_scheduler
+from steersman.simulation.selection.stock_search import ProfileSpace, StockSearchOptions, gpu_name
+from steersman.training.search.schedulers import SchedulerFit, search_scheduler
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.loading import load_workload
 
@@ -143,7 +144,7 @@ def test_the_origin_is_no_preference_and_points_move_what_they_name() -> None:
 
 def small() -> SchedulerFit:
     workload = random_cluster(7, nodes=(30, 30))
-    return fit_scheduler(workload, SchedulerFitOptions(simple=True), today=resolve("kube-default"))
+    return search_scheduler(workload, StockSearchOptions(simple=True), today=resolve("kube-default"))
 
 
 def test_the_search_is_reproducible_and_validated_on_other_draws() -> None:
@@ -185,8 +186,8 @@ def test_a_limit_holds_for_what_is_found() -> None:
     """What any kind of pod loses against today is in the search, the choice and the validation."""
     workload = random_cluster(12, distribution=Distribution.VALIDATION, nodes=(40, 60))
     today = resolve("kube-default")
-    free = fit_scheduler(workload, SchedulerFitOptions(), today=today)
-    limited = fit_scheduler(workload, SchedulerFitOptions(max_kind_loss=0.5), today=today)
+    free = search_scheduler(workload, StockSearchOptions(), today=today)
+    limited = search_scheduler(workload, StockSearchOptions(limit=KindLimit(0.5, today)), today=today)
     losses = [
         kind_losses(each.paid[STOCK_TUNED], each.paid["kube-default"], "inflation").max() for each in (free, limited)
     ]
@@ -196,13 +197,13 @@ def test_a_limit_holds_for_what_is_found() -> None:
 
 
 def test_stock_tuned_decides_nowhere_else() -> None:
-    with raises(UsageError, "stock-tuned", "policy fit-scheduler"):
+    with raises(UsageError, "stock-tuned", "fit scheduler"):
         _ = resolve(STOCK_TUNED).selection
 
 
 def test_what_runs_today_must_be_a_configuration() -> None:
     with pytest.raises(UsageError, match="--baseline fgd is no configuration of kube-scheduler"):
-        fit_scheduler(random_cluster(7, nodes=(5, 5)), SchedulerFitOptions(), today=resolve("fgd"))
+        search_scheduler(random_cluster(7, nodes=(5, 5)), StockSearchOptions(), today=resolve("fgd"))
 
 
 def test_command_writes_only_what_is_better(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +211,7 @@ def test_command_writes_only_what_is_better(tmp_path: Path, capsys: pytest.Captu
     assert main(["workload", "random", "--nodes", "60-80", "--seed", "901", "--output", str(folder)]) == 0
     nodes, pods = folder / "nodes.yaml", folder / "pods.yaml"
     output = tmp_path / "scheduler.yaml"
-    command = ["policy", "fit-scheduler", "--nodes", str(nodes), "--pods", str(pods), "--output", str(output)]
+    command = ["fit", "scheduler", "--nodes", str(nodes), "--pods", str(pods), "--output", str(output)]
     capsys.readouterr()
     assert main([*command, "--simple", "--format", "json"]) == 0
     record = json.loads(capsys.readouterr().out)

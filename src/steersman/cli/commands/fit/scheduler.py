@@ -1,4 +1,4 @@
-"""`steersman policy fit-scheduler`: find the configuration of kube-scheduler that allocates most."""
+"""`steersman fit scheduler`: find the configuration of kube-scheduler that allocates most."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from steersman.cli.completing import policies
 from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import KubernetesOption, MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
-from steersman.cli.options.declaring import option, with_options
+from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_overwriting, compile_for
@@ -21,7 +21,7 @@ from steersman.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from steersman.training.search.fit_scheduler import SchedulerFit
+    from steersman.training.search.schedulers import SchedulerFit
 
 LEARNED = "steersman"  # the policy that the found configuration is also compared with
 SUFFIXES = (".yaml", ".yml")
@@ -44,12 +44,12 @@ class SchedulerFittingOptions:
         bool, option("Search only scoring strategies and weights of resources, all that EKS takes.", "--simple")
     ] = False
     max_kind_loss: MaxKindLoss = None
-    seed: Annotated[int, option("Seed of the search.", min=0)] = 1
+    seed: Annotated[int, advanced("Seed of the search.", min=0)] = 1
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 
 @with_options
-def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> None:
+def scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: ArrivalOptions) -> None:
     """Find the configuration of kube-scheduler, with its own plugins alone, that suits a cluster best.
 
     Searches scoring strategies over CPU, memory and GPUs and the weights and resources of the two plugins of resources
@@ -59,7 +59,7 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     KubeSchedulerConfiguration, in the form of AKS (.aks.yaml) and, if it can be expressed there, in that of EKS
     (.eks.json). Otherwise no file is written.
 
-    **Example**: steersman policy fit-scheduler --nodes nodes.yaml --pods pods.yaml --output scheduler.yaml
+    **Example**: steersman fit scheduler --nodes nodes.yaml --pods pods.yaml --output scheduler.yaml
     """
     inputs.check()
     if options.output.suffix not in SUFFIXES:
@@ -70,10 +70,11 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     for file in configuration_files(options.output):
         check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
     from steersman.policies.kube_scheduler import STOCK_TUNED
+    from steersman.policies.portfolio_policy import KindLimit
     from steersman.policies.registry import resolve
     from steersman.simulation.selection.choice import gain_text
-    from steersman.simulation.selection.stock_search import gpu_name
-    from steersman.training.search import fit_scheduler as fitting
+    from steersman.simulation.selection.stock_search import StockSearchOptions, gpu_name
+    from steersman.training.search.schedulers import search_scheduler
 
     (baseline,) = with_minor([options.baseline], options.kubernetes, inputs.live if inputs.cluster else None)
     today, learned = resolve(baseline), resolve(LEARNED)
@@ -83,12 +84,11 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     if gpu == SHARED_GPUS:
         warn((f"{source.name}: pods request {SHARED_GPUS} by annotations, which kube-scheduler does not count",))
     compile_for([baseline, LEARNED], [source])
-    settings = fitting.SchedulerFitOptions(
-        **arrivals.settings, simple=options.simple, max_kind_loss=options.max_kind_loss, seed=options.seed
-    )
+    limit = None if options.max_kind_loss is None else KindLimit(options.max_kind_loss, today)
+    settings = StockSearchOptions(**arrivals.settings, simple=options.simple, limit=limit, seed=options.seed)
     beside = [learned] if gpu else []
     with Progress("searching, generations") as progress:
-        found = fitting.fit_scheduler(source, settings, today=today, beside=beside, progress=progress.update)
+        found = search_scheduler(source, settings, today=today, beside=beside, progress=progress.update)
     written = write_configurations(options.output, found.policy) if found.is_better else []
     if options.output_format is TableOrJson.JSON:
         print_json(_record(found, source.name))

@@ -15,8 +15,8 @@ from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass,
 from steersman.core.errors import UsageError
 from steersman.orders.registry import open_order
 from steersman.policies.registry import resolve
-from steersman.training.search import fit_order as fitting
-from steersman.training.search.fit_order import (
+from steersman.training.search import orders as fitting
+from steersman.training.search.orders import (
     DEFAULT,
     FITTED,
     RULES,
@@ -143,8 +143,8 @@ def test_windows_begin_with_the_pods_that_run_by_then() -> None:
 def test_nobody_waits_where_the_cluster_is_never_full() -> None:
     """It is said instead of recommending an order."""
     past = replace(history(), nodes=tuple(Node(f"n{i}", 64_000, 1 << 38, gpu_count=8) for i in range(400)))
-    assert fitting.fit_order(past, FGD, OrderFitOptions(1, loads=(0.01, 0.01))).nobody_waits
-    busy = fitting.fit_order(history(), FGD, OrderFitOptions(1))
+    assert fitting.search_order(past, FGD, OrderFitOptions(1, loads=(0.01, 0.01))).nobody_waits
+    busy = fitting.search_order(history(), FGD, OrderFitOptions(1))
     assert not busy.nobody_waits
     assert not busy.hardly_waits
 
@@ -177,7 +177,7 @@ def test_pods_without_gpus_have_a_load_of_cpus() -> None:
 
 
 def test_a_fit_is_reproducible_and_compares_every_order() -> None:
-    found, again = (fitting.fit_order(history(), FGD, OrderFitOptions(4)) for _ in range(2))
+    found, again = (fitting.search_order(history(), FGD, OrderFitOptions(4)) for _ in range(2))
     assert found.waits.keys() == {*RULES, FITTED}
     assert found.chosen in (DEFAULT, found.best_rule, FITTED)
     assert all(ratio == 1.0 for ratio, _ in found.relative("age"))
@@ -228,7 +228,7 @@ def test_default_is_recommended_unless_an_order_is_better_in_both_parts(
     assert Path("mine.safetensors").exists() == (recommended == FITTED)
 
 
-COMMAND = ("policy", "fit-order", "--nodes", "nodes.csv", "--pods", "jobs.csv", "--generations", "1", "--jobs", "1")
+COMMAND = ("fit", "order", "--nodes", "nodes.csv", "--pods", "jobs.csv", "--generations", "1", "--jobs", "1")
 
 
 def write_history() -> None:
@@ -295,6 +295,6 @@ def test_what_cannot_be_is_one_line(
     monkeypatch.chdir(tmp_path)
     Path("policy.safetensors").write_bytes(b"nothing")
     defaults = [] if "--output" in options else ["--output", "new.safetensors"]
-    assert main(["policy", "fit-order", "--workload", "default-small", *defaults, *options]) in (1, 2)
+    assert main(["fit", "order", "--workload", "default-small", *defaults, *options]) in (1, 2)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert problem in line

@@ -1,4 +1,4 @@
-"""The policy `steersman` for one cluster and its pods as a policy file, with a comparison on held-out draws.
+"""What is chosen for one cluster and its pods as a policy file, with a comparison on held-out draws.
 
 The choice and the search are those of every command (`simulation.run.Simulator.choose`).
 """
@@ -6,13 +6,14 @@ The choice and the search are those of every command (`simulation.run.Simulator.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.policies.base import Policy
+from steersman.orders.order import Order
+from steersman.policies.base import Policy, with_own_order
 from steersman.policies.embedded_profile import embed_profile
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import (
@@ -26,7 +27,7 @@ from steersman.policies.files.policy_file import (
 )
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.kube_scheduler import KUBE_DEFAULT
-from steersman.policies.portfolio_policy import DEFAULT_RULE
+from steersman.policies.portfolio_policy import DEFAULT_RULE, PortfolioPolicy
 from steersman.policies.registry import packaged_portfolio, resolve
 from steersman.simulation.arrivals import check_times, draw
 from steersman.simulation.run import Simulator
@@ -56,12 +57,19 @@ class Fit:
     arrays: Arrays
 
 
-def fit(workload: Workload, options: SearchOptions, *, progress: Callable[[int, int], None] | None = None) -> Fit:
+def fit(
+    workload: Workload,
+    options: SearchOptions,
+    portfolio: PortfolioPolicy | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Fit:
     """Fit a policy to a workload's nodes and profile.
 
     Args:
         workload: nodes, and pods like the expected ones, which may run already.
         options: simulations, and their seed.
+        portfolio: what is chosen among; waiting pods have its order in `timed`. None: the policy `steersman`.
         progress: called with the generations that are done, and all of them.
 
     Raises:
@@ -73,18 +81,25 @@ def fit(workload: Workload, options: SearchOptions, *, progress: Callable[[int, 
     if options.protocol == "timed" and options.load is None:
         check_times(workload)
     if not any(node.gpu_total for node in workload.eligible_nodes) or not any(workload.gpu_demand):
-        raise UsageError(f"{workload.name}: {no_devices(workload)}; policies are fitted to GPUs")
+        raise UsageError(
+            f"{workload.name}: {no_devices(workload)}; policies are fitted to GPUs; expected a rule, such as best-fit"
+        )
     simulator = Simulator(workload)
-    choice = simulator.choose(replace(packaged_portfolio(), limit=options.limit), options, progress)
+    portfolio = portfolio or packaged_portfolio()
+    choice = simulator.choose(portfolio, options, progress)
     if not network_of(choice.policy):
         raise SteersmanError(f"{choice.evidence}; expected no policy file: leave kube-scheduler as it is")
-    costs = _compare(simulator.emptied, choice.policy, options)
+    costs = _compare(simulator.emptied, choice.policy, portfolio.order, options)
     return Fit(choice.policy, choice.evidence, costs, *_file(workload, choice.policy, costs, options))
 
 
-def _compare(simulator: Simulator, policy: Policy, options: SearchOptions) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the costs of the policy and of the baselines in the same held-out draws."""
+def _compare(
+    simulator: Simulator, policy: Policy, order: Order, options: SearchOptions
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the costs of the policy and of the baselines in the same held-out draws; in `timed` with an order."""
     policies = {policy.name: policy} | {name: resolve(name) for name in BASELINES}
+    if options.protocol == "timed":
+        policies = {name: with_own_order(each, order) for name, each in policies.items()}
     kind = options.protocol, options.ratio, options.load, options.mean_duration
     arrivals = len(draw(simulator.workload, kind[0], FIRST_HELD_OUT, *kind[1:]).pods)
     costs = np.empty((len(policies), draws_of(HELD_OUT, ARRIVALS, arrivals * len(policies))))

@@ -1,4 +1,4 @@
-"""`steersman policy fit-order` and `policy order`: find who goes next among waiting pods, and join it with a policy."""
+"""`steersman fit order`: find who goes next among waiting pods."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.cluster_now import ClusterOfNow, read_now
-from steersman.cli.completing import orders, rules_and_files
 from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.common import EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option, policy_option
-from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.policies import stored_order_warnings
+from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.cli.reading import check_model_output
 from steersman.core.engines import Engine, use_engine
@@ -20,8 +18,7 @@ from steersman.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from steersman.policies.files.policy_file import Arrays, Card
-    from steersman.training.search.fit_order import OrderFit
+    from steersman.training.search.orders import OrderFit
 
 GENERATIONS = 40
 
@@ -31,17 +28,17 @@ class OrderFittingOptions:
     output: Annotated[Path, path_option("Order file to write, such as order.safetensors.", "--output")]
     policy: Annotated[str, policy_option("Policy that places the pods")] = "fgd"
     load: Annotated[
-        str, option("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
+        str, advanced("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
     ] = "0.8-1.1"
     generations: Annotated[int, option("Generations of the search.", min=1)] = GENERATIONS
-    seed: Annotated[int, option("Seed of the search.", min=0)] = 1
+    seed: Annotated[int, advanced("Seed of the search.", min=0)] = 1
     jobs: Jobs = None
     engine: EngineOption = Engine.LOCAL
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 
 @with_options
-def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: ClusterOptions) -> None:
+def order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: ClusterOptions) -> None:
     """Find the order of waiting pods for a history: compare rules, and an order that is learned from it.
 
     The history is a trace (--nodes, --pods: a table of jobs, a log in the Standard Workload Format, ...), objects of
@@ -50,7 +47,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     recommended unless a paired test shows that the best rule of the earlier part, or the learned order, is better. A
     file is written for the learned order alone.
 
-    **Example**: steersman policy fit-order --nodes nodes.yaml --pods jobs.csv --output order.safetensors
+    **Example**: steersman fit order --nodes nodes.yaml --pods jobs.csv --output order.safetensors
     """
     loads = _parse_loads(options.load)
     from steersman.orders.registry import open_order, write_order
@@ -59,7 +56,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
 
     # The imports below load numba, which is slow, so the options are checked first.
     from steersman.policies.registry import resolve
-    from steersman.training.search import fit_order as fitting
+    from steersman.training.search import orders as fitting
 
     try:
         fit_options = fitting.OrderFitOptions(options.generations, loads, options.seed)
@@ -68,7 +65,7 @@ def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: Clust
     policy, warn = resolve(options.policy), Warnings()
     source, _ = read_now(inputs, cluster, warn)
     with use_engine(options.engine, options.jobs) as jobs, Progress("fitting, percent done") as progress:
-        result = fitting.fit_order(
+        result = fitting.search_order(
             source, policy, fit_options, jobs=jobs, on_generation=lambda share: progress.update(round(100 * share), 100)
         )
     warn(result.warnings)
@@ -95,7 +92,7 @@ def _ratio_text(result: OrderFit, name: str, other: str) -> str:
 
 
 def _why_not_learned(result: OrderFit) -> str:
-    from steersman.training.search.fit_order import DEFAULT, FITTED
+    from steersman.training.search.orders import DEFAULT, FITTED
 
     learned = f"the learned order is not shown to be better, with {_ratio_text(result, FITTED, result.rival)}"
     if result.rival != DEFAULT:
@@ -124,7 +121,7 @@ def _parse_loads(text: str) -> tuple[float, float]:
 
 
 def _order_record(result: OrderFit, history: str) -> dict[str, object]:
-    from steersman.training.search.fit_order import DEFAULT, FITTED, WAITS
+    from steersman.training.search.orders import DEFAULT, FITTED, WAITS
 
     return {
         "history": history,
@@ -157,7 +154,7 @@ def _order_record(result: OrderFit, history: str) -> dict[str, object]:
 def _order_table(result: OrderFit, history: str) -> Table:
     from rich.table import Table
 
-    from steersman.training.search.fit_order import WAITS
+    from steersman.training.search.orders import WAITS
 
     windows = len(result.waits[result.rival])
     loads = f"{windows} windows with loads of {result.loads[0]:g} to {result.loads[1]:g} that the search did not use"
@@ -169,67 +166,3 @@ def _order_table(result: OrderFit, history: str) -> Table:
         cells = [f"{ratio:.2f} ({low:.2f}-{high:.2f})" for ratio, (low, high) in result.relative(name)]
         table.add_row(f"{name} (recommended)" if name == result.chosen else name, *cells)
     return table
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyOrderOptions:
-    policy: Annotated[
-        str,
-        option(
-            "What places the pods: a policy file (run/policy.safetensors), a rule such as fgd, or steersman, rules or "
-            "greedy-forecast, which are included.",
-            metavar="POLICY",
-            autocompletion=rules_and_files,
-        ),
-    ]
-    order: Annotated[
-        str,
-        option(
-            "Who goes next: a name such as wfp3:easy@history, an order file of 'steersman policy fit-order', or "
-            "another policy file with an order. age: the file has no order.",
-            metavar="ORDER",
-            autocompletion=orders,
-        ),
-    ]
-    output: Annotated[Path, path_option("Policy file to write, such as mine.safetensors.", "--output")]
-
-
-@with_options
-def join_order(options: PolicyOrderOptions) -> None:
-    """Write a policy file that also says who goes next among the pods that wait.
-
-    Simulations, 'steersman schedule', wait and explain follow it, unless --order or POLICY+ORDER gives another one. A
-    service and the plugin's scores order nothing; the plugin's queue takes the file as its order.
-
-    **Example**: steersman policy order --policy steersman --order wfp3:easy --output mine.safetensors, then steersman
-    schedule --policy mine.safetensors
-    """
-    from steersman.policies.files.policy_file import read_policy
-
-    check_model_output(options.output, "a policy file", read_policy)
-
-    # The imports below load numba, which is slow, so the options are checked first.
-    from steersman.orders.registry import find_order
-    from steersman.policies.files.policy_file import with_stored_order, write_policy
-
-    order = find_order(options.order)
-    card, arrays = _read(options.policy)
-    write_policy(options.output, with_stored_order(card, order), arrays)
-    say(f"{options.output}: {card.name} in the order {order.name}")
-    Warnings()(stored_order_warnings(order))
-
-
-def _read(policy: str) -> tuple[Card, Arrays]:
-    from steersman.policies.files.policy_file import SUFFIX, read_policy, rule_card
-    from steersman.policies.heuristics import HEURISTIC_IDS
-    from steersman.policies.registry import FILE_NAMES, policy_path, resolve, split_limit, split_order
-
-    if policy in HEURISTIC_IDS:
-        return rule_card(policy), {}
-    is_file = policy.endswith(SUFFIX) and not split_order(policy)[1]
-    if split_limit(policy)[1] or not (is_file or policy in FILE_NAMES):
-        known = ", ".join((*FILE_NAMES, *HEURISTIC_IDS))
-        raise UsageError(f"--policy {policy}: expected a policy file (run/policy{SUFFIX}), {known}")
-    with policy_path(policy) as file:
-        resolve(str(file))  # which also checks the weights
-        return read_policy(file)

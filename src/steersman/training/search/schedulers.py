@@ -20,11 +20,9 @@ from steersman.policies.base import Policy
 from steersman.policies.kinds import kube_scheduler
 from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy
 from steersman.policies.node_scores.kube_profile import KubeProfile
-from steersman.policies.portfolio_policy import KindLimit
 from steersman.simulation.arrivals import check_times, draw
 from steersman.simulation.kind_losses import excess_loss
 from steersman.simulation.pod_kinds import KINDS
-from steersman.simulation.result import Protocol
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import draws_of, is_clear, saving_interval
 from steersman.simulation.selection.stock_search import StockSearchOptions, find_profile
@@ -37,22 +35,6 @@ VALIDATION = (16, 64)  # least and most draws of the validation
 ARRIVALS = 200_000  # simulated arrivals of the validation by policy, unless the least number of draws has more
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerFitOptions:
-    """Options of the search."""
-
-    # `protocol`, `ratio`, `load`, `mean_duration`: of the simulations, see `simulation.arrivals.schedule`.
-    protocol: Protocol = "inflation"
-    ratio: float = 1.3
-    load: float | None = None
-    mean_duration: float | None = None
-    simple: bool = False  # search only the strategy and the weights of resources, all that EKS takes
-    # Percent that any kind of pod may lose against what runs today, see `simulation.kind_losses.kind_losses`; None:
-    # there is no limit
-    max_kind_loss: float | None = None
-    seed: int = 1  # seed of the search
-
-
 @dataclass(frozen=True)
 class SchedulerFit:
     """A found configuration and its validation."""
@@ -62,7 +44,7 @@ class SchedulerFit:
     # That of what runs today, of which the found one keeps all else; None: kube-scheduler's own
     configuration: Mapping[str, Any] | None
     today: str  # name of the policy that it is compared with
-    options: SchedulerFitOptions  # of the search
+    options: StockSearchOptions  # of the search
     costs: dict[str, Floats]  # [V] `Execution.compared_cost` of each draw of the validation, by policy
     # [2, 4] what kinds of pods paid in all draws, and their number, see `Execution.paid_by_kind`, by policy
     paid: dict[str, Floats]
@@ -84,8 +66,8 @@ class SchedulerFit:
     @property
     def breaks_limit(self) -> bool:
         """Whether a kind of pod loses more than it may."""
-        limit, paid = self.options.max_kind_loss, self.paid
-        return limit is not None and excess_loss(paid[STOCK_TUNED], paid[self.today], self.options.protocol, limit) > 0
+        limit, protocol, paid = self.options.limit, self.options.protocol, self.paid
+        return limit is not None and excess_loss(paid[STOCK_TUNED], paid[self.today], protocol, limit.percent) > 0
 
     def gain(self, policy: str) -> tuple[float, Interval]:
         """Return what a policy gains on what runs today, and its 95 % interval.
@@ -108,9 +90,9 @@ class SchedulerFit:
         return np.asarray(self.paid[self.today][1] / len(self.savings))
 
 
-def fit_scheduler(
+def search_scheduler(
     workload: Workload,  # nodes, and pods like the expected ones
-    options: SchedulerFitOptions,
+    options: StockSearchOptions,
     *,
     today: Policy,
     beside: Sequence[Policy] = (),  # further policies that are compared
@@ -129,10 +111,7 @@ def fit_scheduler(
         )
     if options.protocol == "timed" and options.load is None:
         check_times(workload)
-    limit = None if options.max_kind_loss is None else KindLimit(options.max_kind_loss, today)
-    kind = options.protocol, options.ratio, options.load, options.mean_duration
-    search = StockSearchOptions(*kind, simple=options.simple, limit=limit, seed=options.seed)
-    policies, selection = find_profile(Simulator(workload), runs, search, progress)
+    policies, selection = find_profile(Simulator(workload), runs, options, progress)
     profile = policies[selection.leader].profile
     compared = [today, KubeSchedulerPolicy(STOCK_TUNED, profile), *beside]
     costs, paid = _validate(workload, compared, options)
@@ -140,7 +119,7 @@ def fit_scheduler(
 
 
 def _validate(
-    workload: Workload, policies: Sequence[Policy], options: SchedulerFitOptions
+    workload: Workload, policies: Sequence[Policy], options: StockSearchOptions
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return costs, [V], and what kinds of pods paid, [2, 4], see `Execution.paid_by_kind`, by policy."""
     simulator, protocol = Simulator(workload.unbound()), options.protocol

@@ -1,0 +1,1 @@
+"""Commands that fit what schedules to a cluster and its pods."""
