@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import TextWrapper
@@ -47,16 +48,23 @@ class Setting:
         title: which cluster, such as `now`.
         unit: of the values, such as `points of GPUs allocated`.
         values: [D] values by way, one for each draw of the arrivals, the same draws for all; more is better.
+        is_ratio: whether values are minus logarithms, such as of waits. A gain is then the percent that a way saves, by
+            the geometric mean, which is below 100 with its interval.
     """
 
     title: str
     unit: str
     values: Mapping[str, npt.NDArray[np.float64]]
+    is_ratio: bool = False
 
     def gain(self, way: str, other: str) -> Gain:
         """Return what a way gains on another one, paired by draw."""
         differences = self.values[way] - self.values[other]
-        return Gain(mean(differences), mean_interval(differences))
+        gain, interval = mean(differences), mean_interval(differences)
+        if self.is_ratio:
+            gain, *ends = (-100 * math.expm1(-each) for each in (gain, interval.low, interval.high))
+            interval = Interval(*ends)
+        return Gain(gain, interval)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from steersman.core.counting import counted
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import Workers
@@ -193,7 +191,7 @@ def _compare_orders(
 ) -> tuple[Order, Setting]:
     """Return the best order in the earlier part of a history, and the ways with it in the later part.
 
-    Values are percent by which waits are shorter than today.
+    Values are minus the logarithms of waits.
 
     Raises:
         UsageError: too few pods have times, or none waits.
@@ -209,9 +207,8 @@ def _compare_orders(
     progress(1, 2)
     ways = {name: (policy, AGE if name in (today, STOCK_TUNED) else order) for name, policy in policies.items()}
     ways[ORDERED] = policies[placed], order
-    costs = {
-        name: log_costs(waits_in_windows(simulator, policy, {name: own}, later)[name])
+    values = {
+        name: -log_costs(waits_in_windows(simulator, policy, {name: own}, later)[name])
         for name, (policy, own) in ways.items()
     }
-    values = {name: 100 * (1 - np.exp(cost - costs[today])) for name, cost in costs.items()}
-    return order, Setting(WAITS, "% shorter waits", values)
+    return order, Setting(WAITS, "% shorter waits", values, is_ratio=True)

@@ -79,3 +79,17 @@ def test_gain_has_its_sign_and_interval() -> None:
     gain = setting(today=0.0, file=2.0 + NOISE).gain("file", "today")
     assert gain.text("points") == "+2.0 points (1.5 to 2.5)"
     assert setting(today=0.0, file=-0.01).gain("file", "today").text("points") == "+0.0 points (0.0 to 0.0)"
+
+
+def test_shorter_waits_are_less_than_all_of_them() -> None:
+    """Three windows with 60 to 99 % shorter waits: a symmetric interval would reach beyond 100 %."""
+    waits = Setting(
+        "waits", "% shorter waits", {"today": np.zeros(3), "order": -np.log([0.4, 0.01, 0.2])}, is_ratio=True
+    )
+    gain = waits.gain("order", "today")
+    assert gain.mean == pytest.approx(100 * (1 - 0.0008 ** (1 / 3)))
+    assert gain.interval.low < 0 < gain.mean < gain.interval.high < 100
+    back = waits.gain("today", "order")
+    assert back.mean == pytest.approx(100 * (1 - 0.0008 ** (-1 / 3)))
+    nothing = Setting("waits", "% shorter waits", {"today": np.zeros(1), "order": np.ones(1)}, is_ratio=True)
+    assert np.isnan(nothing.gain("order", "today").interval.low)
