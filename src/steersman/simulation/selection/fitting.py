@@ -75,15 +75,10 @@ class PartPlayer(DrawPlayer, Interface):
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Policies by points, [D], around that of the start.
+    """Policies by points, [D], around that of the start."""
 
-    Attributes:
-        start: the policy that weights are added to.
-        units: [4, F + R] weight of a unit in each direction; 0: the weight stays.
-    """
-
-    start: LinearPolicy
-    units: Floats
+    start: LinearPolicy  # the policy that weights are added to
+    units: Floats  # [4, F + R] weight of a unit in each direction; 0: the weight stays
 
     def policy(self, point: Floats) -> LinearPolicy:
         added = np.zeros_like(self.units)
