@@ -219,11 +219,7 @@ class WeightSearch(ABC):
 
 
 class OrderSearch(WeightSearch):
-    """Search for the weights of an order.
-
-    Args:
-        start: first weights; None: shortest first.
-    """
+    """Search for the weights of an order. `start`: first weights; None: shortest first."""
 
     def __init__(
         self, task: OrderTask, config: OrderSearchConfig, *, jobs: int = 1, start: Array | None = None

@@ -73,12 +73,7 @@ class ComparedPods(NamedTuple):
 
 
 class WaitingQueue:
-    """The waiting pods of a cluster in an order.
-
-    Args:
-        moment: the cluster now.
-        order: who goes next.
-    """
+    """The waiting pods of a cluster in an order. `moment`: the cluster now; `order`: who goes next."""
 
     def __init__(self, moment: ClusterMoment, order: Order) -> None:
         self._moment = moment
