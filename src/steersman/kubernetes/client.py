@@ -62,14 +62,11 @@ class GuardedBody(aiohttp.BytesPayload):
     """Body of a request that is checked right before it is written, when the connection is there.
 
     Without its body the server does nothing about a request.
-
-    Args:
-        guard: called then; what it raises ends the request, which raises UnreachableError.
     """
 
     def __init__(self, body: bytes, guard: Callable[[], None]) -> None:
         super().__init__(body)
-        self._guard = guard
+        self._guard = guard  # called then; what it raises ends the request, which raises UnreachableError
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         self._guard()

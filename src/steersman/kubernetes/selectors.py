@@ -28,11 +28,7 @@ log = structlog.get_logger("selectors")
 
 
 class Namespaces(OptionalReflector):
-    """Labels of namespaces, kept by a watch once they are needed.
-
-    Args:
-        changed: called some time after labels changed.
-    """
+    """Labels of namespaces, kept by a watch once they are needed. `changed`: called some time after labels changed."""
 
     def __init__(self, client: Client, changed: Callable[[], None]) -> None:
         super().__init__(client, NAMESPACES_PATH, self, _say_refused)

@@ -46,14 +46,10 @@ class MostEvenPolicy(Policy):
 
 
 class MostEvenScorer(Scorer):
-    """Score by the variance after the placement.
-
-    Args:
-        state: the cluster, which the caller keeps up to date.
-    """
+    """Score by the variance after the placement."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._state = state
+        self._state = state  # the cluster, which the caller keeps up to date
 
     def scores(self, query: PodQuery, candidates: Candidates) -> Floats:
         """Return minus the change of n times the variance, -inf where the pod does not fit; see `Scorer`."""

@@ -43,11 +43,7 @@ class TelemetryPolicy(Policy):
 
 
 class TelemetryScorer(Scorer):
-    """Score by a rule of `node_metrics.rules`.
-
-    Args:
-        node_metrics: metrics of the nodes.
-    """
+    """Score by a rule of `node_metrics.rules`. `node_metrics`: metrics of the nodes."""
 
     def __init__(self, rule: int, node_metrics: NodeMetricsView) -> None:
         self._rule, self._node_metrics = rule, node_metrics

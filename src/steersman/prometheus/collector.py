@@ -117,11 +117,7 @@ class AmbiguousSeriesError(PrometheusError):
 
 
 class TelemetryCollector:
-    """Keeper of the metric store.
-
-    Args:
-        nodes: returns the cluster's nodes by name, with what else they are called.
-    """
+    """Keeper of the metric store. `nodes`: returns the cluster's nodes by name, with what else they are called."""
 
     def __init__(
         self, configuration: Configuration, nodes: Callable[[], Addresses], clock: Callable[[], float] = time.monotonic

@@ -73,11 +73,7 @@ async def round_trip(to: ProbeTarget, timeout: float) -> float:
 
 
 class Probe(Collector):
-    """Latencies to every target, also a collector of metrics.
-
-    Args:
-        interval: seconds between round trips to a target.
-    """
+    """Latencies to every target, also a collector of metrics. `interval`: seconds between round trips to a target."""
 
     def __init__(
         self, targets: Sequence[ProbeTarget], interval: float = 5.0, samples: int = 9, timeout: float = 2.0

@@ -56,13 +56,9 @@ class NodeMetricsArrays:
 
 @dataclass(slots=True)
 class MetricStore:
-    """Values by feature and node.
+    """Values by feature and node."""
 
-    Args:
-        configuration: defines staleness and replacements.
-    """
-
-    configuration: Configuration
+    configuration: Configuration  # defines staleness and replacements
     # Number of refused values by reason: `not finite`, `in the future`, `unknown node`, `too many users`
     dropped: Counter[str] = field(default_factory=Counter)
     version: int = 0  # incremented with every change, so that users of `last_values` know when to read again

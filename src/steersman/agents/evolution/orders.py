@@ -112,14 +112,10 @@ def waits_under(policy: Policy, simulator: Simulator, plan: Schedule, seed: int)
 
 
 class OrderEvaluator:
-    """Plays scenes with orders.
-
-    Args:
-        task: what is played.
-    """
+    """Plays scenes with orders."""
 
     def __init__(self, task: OrderTask) -> None:
-        self.task = task
+        self.task = task  # what is played
         self._simulators = [Simulator(workload) for workload in task.workloads]
         # All candidates of a generation play the same arrivals.
         self._drawn = lru_cache(KEPT_SCENES)(self._draw)
@@ -223,11 +219,7 @@ class WeightSearch(ABC):
 
 
 class OrderSearch(WeightSearch):
-    """Search for the weights of an order.
-
-    Args:
-        start: first weights; None: shortest first.
-    """
+    """Search for the weights of an order. `start`: first weights; None: shortest first."""
 
     def __init__(
         self, task: OrderTask, config: OrderSearchConfig, *, jobs: int = 1, start: Array | None = None

@@ -59,12 +59,7 @@ def first_weights(spec: NetworkConfig, rng: np.random.Generator) -> Weights:
 
 
 class Population:
-    """C networks.
-
-    Args:
-        spec: configuration of each network.
-        weights: of all of them, [C, ...] by name.
-    """
+    """C networks. `spec`: configuration of each network; `weights`: of all of them, [C, ...] by name."""
 
     def __init__(self, spec: NetworkConfig, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         shapes = shapes_of(spec)

@@ -29,21 +29,14 @@ ENDLESS = ("DaemonSet/", "Node/")
 
 
 class Backfill:
-    """Reservation for the pod that goes next.
-
-    Args:
-        ordering: who goes next.
-        cache: the cluster.
-        clock: monotonic clock, seconds.
-        wall_clock: seconds since 1970.
-    """
+    """Reservation for the pod that goes next."""
 
     def __init__(
         self,
-        ordering: PodOrdering,
+        ordering: PodOrdering,  # who goes next
         cache: ClusterCache,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,  # monotonic, seconds
+        wall_clock: Callable[[], float] = time.time,  # seconds since 1970
     ) -> None:
         self._ordering, self._cache = ordering, cache
         self._clock, self._wall_clock = clock, wall_clock

@@ -46,11 +46,7 @@ class DevicePlan:
 
 
 class DeviceBinder:
-    """Client that claims devices.
-
-    Args:
-        claims: what is known of devices and claims.
-    """
+    """Client that claims devices. `claims`: what is known of devices and claims."""
 
     def __init__(self, client: Client, claims: DeviceClaims) -> None:
         self.client, self.claims = client, claims

@@ -42,11 +42,7 @@ class MetricSources:
 
 
 class SchedulerMetrics:
-    """Metrics of one scheduler, in a registry of its own.
-
-    Args:
-        sources: states that are read at a scrape.
-    """
+    """Metrics of one scheduler, in a registry of its own. `sources`: states that are read at a scrape."""
 
     def __init__(self, sources: MetricSources) -> None:
         self.registry = CollectorRegistry()

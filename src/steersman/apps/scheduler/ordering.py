@@ -84,14 +84,10 @@ class GroupPods:
 
 
 class OrderedPods:
-    """Pods in one place of a queue, by group.
-
-    Args:
-        order: numbers the groups and compares them.
-    """
+    """Pods in one place of a queue, by group."""
 
     def __init__(self, order: LiveOrder) -> None:
-        self._order = order
+        self._order = order  # numbers the groups and compares them
         self._pods: dict[int, GroupPods] = {}
         self._rows: dict[int, int] = {}
         self._groups = _empty(FIRST_ROWS)

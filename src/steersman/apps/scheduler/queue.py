@@ -48,17 +48,11 @@ Heap = list[tuple[Any, ...]]  # what orders a pod, the number of its move, and t
 
 @dataclass(slots=True)
 class SchedulingQueue:
-    """Queue of pods that wait for a decision.
+    """Queue of pods that wait for a decision."""
 
-    Args:
-        clock: monotonic clock, seconds.
-        ordering: who goes next; None: the oldest.
-        epoch: zero of the clock, seconds since 1970; nan: as it is now.
-    """
-
-    clock: Callable[[], float] = time.monotonic
-    ordering: PodOrdering | None = None
-    epoch: float = math.nan
+    clock: Callable[[], float] = time.monotonic  # seconds
+    ordering: PodOrdering | None = None  # who goes next; None: the oldest
+    epoch: float = math.nan  # zero of the clock, seconds since 1970; nan: as it is now
     # Unschedulable pods that share no group, by namespace and `CachedPod.follows`, then key
     singles: dict[tuple[str, bool], dict[str, QueuedPod]] = field(default_factory=dict)
     _all: dict[str, QueuedPod] = field(default_factory=dict)

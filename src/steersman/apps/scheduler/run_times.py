@@ -38,15 +38,10 @@ log = structlog.get_logger("scheduler")
 
 @dataclass(frozen=True, slots=True)
 class RunningSince:
-    """What is known of a running pod whose binding was seen.
+    """What is known of a running pod whose binding was seen."""
 
-    Attributes:
-        bound_at: when the watch first showed it on its node, seconds since 1970.
-        estimate: that of the history at its binding.
-    """
-
-    bound_at: float
-    estimate: float
+    bound_at: float  # when the watch first showed it on its node, seconds since 1970
+    estimate: float  # that of the history at its binding
 
 
 class RunTimeObserver:

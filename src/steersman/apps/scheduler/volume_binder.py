@@ -24,11 +24,7 @@ class VolumesNotBoundError(SteersmanError):
 
 
 class VolumeBinder:
-    """Client that binds claims.
-
-    Args:
-        objects: claims and volumes; decisions are assumed there.
-    """
+    """Client that binds claims. `objects`: claims and volumes; decisions are assumed there."""
 
     def __init__(self, client: Client, objects: VolumeObjects) -> None:
         # `timeout`: seconds within which claims must be bound

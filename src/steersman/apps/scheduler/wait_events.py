@@ -64,27 +64,17 @@ loop."""
 
 
 class WaitEvents:
-    """Writer of events with predicted starts.
-
-    Args:
-        predict: the prediction.
-        seconds: between the end of one prediction and the next.
-        pods: the cluster's pods by namespace and name.
-        name: `schedulerName` of the pods that get events.
-        is_due: whether there is something to predict: pods wait, and we lead.
-        events: recorder of events.
-        clock: monotonic clock, seconds.
-    """
+    """Writer of events with predicted starts."""
 
     def __init__(
         self,
         predict: Callable[[], Awaitable[Sequence[PredictedStart]]],
-        seconds: float,
-        pods: Mapping[str, CachedPod],
-        name: str,
-        is_due: Callable[[], bool],
+        seconds: float,  # between the end of one prediction and the next
+        pods: Mapping[str, CachedPod],  # the cluster's pods by namespace and name
+        name: str,  # `schedulerName` of the pods that get events
+        is_due: Callable[[], bool],  # whether there is something to predict: pods wait, and we lead
         events: EventRecorder,
-        clock: Callable[[], float],
+        clock: Callable[[], float],  # monotonic, seconds
     ) -> None:
         self._predict, self._seconds, self._pods, self._name = predict, seconds, pods, name
         self._is_due, self._events, self._clock = is_due, events, clock

@@ -301,10 +301,11 @@ def openapi(routes: Sequence[Endpoint], *, secured: bool) -> Json:
         }
         example = {"example": EXAMPLES[route.path]}
         body = {"required": True, "content": {"application/json": {"schema": request_schema, **example}}}
+        kind = get_args(route.response_type)[0] if get_args(route.response_type) else route.response_type
         paths[route.path] = {
             "post": {
                 "summary": route.summary,
-                "description": _doc(route.response_type),
+                "description": inspect.getdoc(kind) or "",
                 "requestBody": body,
                 "responses": answers,
             }
@@ -332,8 +333,3 @@ def openapi(routes: Sequence[Endpoint], *, secured: bool) -> Json:
 
 def _content(description: str, schema: Json) -> Json:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
-
-
-def _doc(answered: Any) -> str:
-    kind = get_args(answered)[0] if get_args(answered) else answered
-    return inspect.getdoc(kind) or ""

@@ -179,17 +179,14 @@ class DeploymentsCore(EnvCore):
             raise UsageError(f"reset option 'nodes' must be from 1 to {len(self.workers)}, not {nodes}")
         seed = int(known.get("seed", rng.integers(1 << 62)))
         if self.options.shapes:
-            self._build(e, self._draw_sizes(nodes, rng))
+            equal = rng.random() < self.options.equal_share
+            drawn = rng.integers(len(self.sizes), size=1 if equal else nodes)
+            self._build(e, np.resize(drawn, nodes))
         # Otherwise the nodes are the same, and `begin_filling` only clears them.
         elif self.filling.counts[e, kernels.NODES] != nodes:
             self._build(e, np.zeros(nodes, dtype=np.int64))
         # Every class fits on an empty node, so there is a first pod.
         kernels.begin_filling(self.filling, self.rules, self.observation, e, seed)
-
-    def _draw_sizes(self, nodes: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        equal = rng.random() < self.options.equal_share
-        drawn = rng.integers(len(self.sizes), size=1 if equal else nodes)
-        return np.resize(drawn, nodes)
 
     def _build(self, e: int, sizes: npt.NDArray[np.int64]) -> None:
         put(self.filling, e, self._single(sizes))

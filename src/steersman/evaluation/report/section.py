@@ -211,7 +211,10 @@ class Section:
             window = (100.0 if x[-1] > 100 else float(x[0] + 0.8 * (x[-1] - x[0])), float(x[-1]))
             end = self.lines.plot(self._quantity, y_title, window=window, bound=bound)
             plots.append(self._plot("end", end, "The last part of it, where schedulers differ in what is left over."))
-            plots.append(self._failed_by_kind())
+            arrived = {
+                kind: self.headline.arrived(self.workload, kind) / 100.0 for kind in self.headline.kinds(self.workload)
+            }
+            plots.append(self._by_kind(arrived, "pods failed, % of those that arrive", "Share of pods that fail,"))
         if is_measured:
             return PlotGroup("CPU use", "How much of the CPU the pods really use.", plots)
         return PlotGroup(f"{headline.resource} allocation", "How much of the cluster is given to pods.", plots)
@@ -250,12 +253,6 @@ class Section:
         means = [self._mean_of(policy, metric)[0] for policy in self.runs for metric in metrics.values()]
         unit, seconds = _unit_of(max((mean for mean in means if math.isfinite(mean)), default=0.0))
         return self._by_kind(dict.fromkeys(metrics, seconds), f"mean wait, {unit}", "Mean wait")
-
-    def _failed_by_kind(self) -> Plot | None:
-        arrived = {
-            kind: self.headline.arrived(self.workload, kind) / 100.0 for kind in self.headline.kinds(self.workload)
-        }
-        return self._by_kind(arrived, "pods failed, % of those that arrive", "Share of pods that fail,")
 
     def _causes(self) -> PlotGroup:
         timed = self.headline.timed

@@ -107,7 +107,10 @@ class ClusterCache(PodStore):
             known = None
         if known is None:
             known = self._decoded(head, raw)
-            known.waits_since = _waits_since(head)
+            created, condition = unix_seconds(head.metadata.creation_timestamp), head.scheduled_condition
+            # As `apps.scheduler.reporting` wrote it where the pod was gated after its creation.
+            told = unix_seconds(condition.last_transition_time) if condition.reason == UNSCHEDULABLE else None
+            known.waits_since = max((seconds for seconds in (created, told) if seconds is not None), default=None)
             self.keep(known)
             self.listener.on_pod_added(known)
             self._settle(known, head, raw, new=True)
@@ -346,13 +349,6 @@ class NodeFeed:
             self.cache.delete_node(named_object(obj).metadata.name)
         else:
             self.cache.upsert_node(obj)
-
-
-def _waits_since(head: LivePod) -> float | None:
-    """Return when a pod began to wait, as `apps.scheduler.reporting` wrote it where it was gated after its creation."""
-    created, condition = unix_seconds(head.metadata.creation_timestamp), head.scheduled_condition
-    told = unix_seconds(condition.last_transition_time) if condition.reason == UNSCHEDULABLE else None
-    return max((seconds for seconds in (created, told) if seconds is not None), default=None)
 
 
 def _devices(head: LivePod, pod: Pod) -> int:

@@ -87,7 +87,9 @@ def open_mlp(file: str, view: View, hidden: tuple[int, ...], normalisation: str,
 
 def open_deepsets(file: str, view: View, hidden: tuple[int, ...], normalisation: str, arrays: Arrays) -> DeepSets:
     """Return a DeepSets network, see `open_network`."""
-    check_arrays(file, _deepsets_shapes(joint_size(view), hidden, normalisation), arrays)
+    phi = dense_shapes("phi", joint_size(view), hidden, normalisation)
+    rho = dense_shapes("rho", 2 * hidden[-1], hidden, normalisation)
+    check_arrays(file, phi | rho | head_shapes(hidden[-1]), arrays)
     depth = len(hidden)
     return DeepSets(layers_of(arrays, "phi", depth), layers_of(arrays, "rho", depth), head_of(arrays))
 
@@ -107,12 +109,6 @@ def check_network(file: str, name: str, hidden: tuple[int, ...], normalisation: 
 def mlp_shapes(inputs: int, hidden: tuple[int, ...], normalisation: str) -> Shapes:
     """Return the shapes of an MLP from `inputs` numbers to a score."""
     return dense_shapes("layers", inputs, hidden, normalisation) | head_shapes(hidden[-1])
-
-
-def _deepsets_shapes(joint: int, hidden: tuple[int, ...], normalisation: str) -> Shapes:
-    phi = dense_shapes("phi", joint, hidden, normalisation)
-    rho = dense_shapes("rho", 2 * hidden[-1], hidden, normalisation)
-    return phi | rho | head_shapes(hidden[-1])
 
 
 @dataclass(frozen=True, eq=False, slots=True)

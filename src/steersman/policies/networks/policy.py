@@ -94,11 +94,7 @@ def needs_of_view(view: View) -> frozenset[Need]:
 
 
 class NetworkScorer(Scorer):
-    """Score nodes by a network.
-
-    Args:
-        observations: source of its observations.
-    """
+    """Score nodes by a network. `observations`: source of its observations."""
 
     def __init__(self, policy: NetworkPolicy, observations: Observations) -> None:
         self._policy, self._observations = policy, observations

@@ -17,11 +17,7 @@ CLASSES_KEPT = 10_000  # classes that a reader remembers, since pods of a live c
 
 
 class DefaultSelectors:
-    """Selectors of default spreading by the pods that they select.
-
-    Args:
-        services: what selects pods.
-    """
+    """Selectors of default spreading by the pods that they select. `services`: what selects pods."""
 
     def __init__(self, services: SpreadSelectors) -> None:
         self._by_label: dict[tuple[str, str, str], list[tuple[tuple[str, str], ...]]] = {}

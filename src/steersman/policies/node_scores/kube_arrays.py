@@ -119,7 +119,8 @@ def kube_arrays(
         services: selectors of default spreading.
         profile: what decides; its changes to constraints of pods were made before.
     """
-    distinct = _distinct_constraints(state)
+    _, first = np.unique(state.class_arrays.constraint, return_index=True)
+    distinct = [state.classes[c].constraints for c in first]
     # Default constraints of the profile's own are constraints of the pods by now.
     known = services if profile.default_spread is None else None
     selectors = _default_selectors(state, known or SpreadSelectors())
@@ -229,11 +230,6 @@ _L = (
     1.479819860511658591e-01,
 )
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-
-
-def _distinct_constraints(state: ClusterState) -> list[Constraints]:
-    _, first = np.unique(state.class_arrays.constraint, return_index=True)
-    return [state.classes[c].constraints for c in first]
 
 
 def _default_selectors(state: ClusterState, services: SpreadSelectors) -> npt.NDArray[np.int64]:

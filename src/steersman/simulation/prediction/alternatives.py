@@ -14,15 +14,10 @@ STATED_SECONDS = {"10 min": 600.0, "1 h": 3600.0, "6 h": 21_600.0}
 
 
 class Change(NamedTuple):
-    """A change of a pod.
+    """A change of a pod."""
 
-    Attributes:
-        text: what is changed, as in "with 4 GPUs".
-        pod: the changed pod.
-    """
-
-    text: str
-    pod: Pod
+    text: str  # what is changed, as in "with 4 GPUs"
+    pod: Pod  # the changed pod
 
 
 def changes(pod: Pod, order: Order, *, shares_gpus: bool, estimate: float, priority: int | None) -> Iterator[Change]:

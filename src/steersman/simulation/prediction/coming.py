@@ -59,25 +59,15 @@ class ArrivingPods(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ComingPods:
-    """What arrives: U kinds of units (single pods, and pods of an owner that arrived together).
+    """What arrives: U kinds of units (single pods, and pods of an owner that arrived together)."""
 
-    Attributes:
-        pods: indices of the pods of each unit, all units after each other.
-        first: [U] position of the first pod of each unit.
-        size: [U] its number of pods.
-        least: [U] how many of its pods must start together, if it is a gang; else 1.
-        seconds: for which they were observed, or stand for.
-        past: all that arrived, at times before 0.
-        days: whole days for which that was observed.
-    """
-
-    pods: Ints
-    first: Ints
-    size: Ints
-    least: Ints
-    seconds: float
-    past: ArrivingPods
-    days: int
+    pods: Ints  # indices of the pods of each unit, all units after each other
+    first: Ints  # [U] position of the first pod of each unit
+    size: Ints  # [U] its number of pods
+    least: Ints  # [U] how many of its pods must start together, if it is a gang; else 1
+    seconds: float  # for which they were observed, or stand for
+    past: ArrivingPods  # all that arrived, at times before 0
+    days: int  # whole days for which that was observed
 
     @property
     def rate(self) -> float:

@@ -27,61 +27,37 @@ LASTING = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A pod that arrived lately.
-
-    Attributes:
-        pod: the pod.
-        age: seconds since its arrival.
-        ran: seconds that it has run so far, or ran until it ended.
-        ended: whether it has ended.
-    """
+    """A pod that arrived lately."""
 
     pod: Pod
-    age: float
-    ran: float = 0.0
-    ended: bool = False
+    age: float  # seconds since its arrival
+    ran: float = 0.0  # seconds that it has run so far, or ran until it ended
+    ended: bool = False  # whether it has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """The time during which a pod was seen to run.
-
-    Attributes:
-        pod: the pod.
-        entered: seconds that it had run when it was first seen: 0 if it began later.
-        left: seconds that it had run when it ended, or has run by now.
-        ended: whether it has ended.
-        age: seconds since its arrival.
-    """
+    """The time during which a pod was seen to run."""
 
     pod: Pod
-    entered: float
-    left: float
-    ended: bool
-    age: float = 0.0
+    entered: float  # seconds that it had run when it was first seen: 0 if it began later
+    left: float  # seconds that it had run when it ended, or has run by now
+    ended: bool  # whether it has ended
+    age: float = 0.0  # seconds since its arrival
 
 
 @dataclass(frozen=True)
 class ClusterMoment:
-    """A cluster at time 0; nothing in it is known from later.
+    """A cluster at time 0; nothing in it is known from later."""
 
-    Attributes:
-        workload: nodes and pods; those that run stay where they are (`Workload.from_now`).
-        began: [P] when each pod began to run, or to wait, in seconds: at most 0.
-        history: run times of pods that ended, as the order knows them.
-        spells: pods that were seen to run, those that ended first; () : the history alone is known.
-        arrived: pods that arrived lately, whatever became of them.
-        observed: seconds for which arrivals were observed, inf: since they began.
-        undated: number of running pods, and of waiting ones, of which nothing says since when.
-    """
-
-    workload: Workload
-    began: Floats
-    history: LiveHistory
+    workload: Workload  # nodes and pods; those that run stay where they are (`Workload.from_now`)
+    began: Floats  # [P] when each pod began to run, or to wait, in seconds: at most 0
+    history: LiveHistory  # run times of pods that ended, as the order knows them
+    # pods that were seen to run, those that ended first; () : the history alone is known
     spells: tuple[Spell, ...] = ()
-    arrived: tuple[Arrived, ...] = ()
-    observed: float = field(default=RECENT_SECONDS)
-    undated: tuple[int, int] = (0, 0)
+    arrived: tuple[Arrived, ...] = ()  # pods that arrived lately, whatever became of them
+    observed: float = field(default=RECENT_SECONDS)  # seconds for which arrivals were observed, inf: since they began
+    undated: tuple[int, int] = (0, 0)  # number of running pods, and of waiting ones, of which nothing says since when
 
     def runs(self, i: int) -> bool:
         """Return whether a pod runs."""

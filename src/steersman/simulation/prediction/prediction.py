@@ -42,66 +42,38 @@ STEPS = (1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 2 * 3600.0, 6
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A change that lets a pod start sooner.
+    """A change that lets a pod start sooner."""
 
-    Attributes:
-        change: what is changed.
-        seconds: median wait with it.
-        gain: seconds by which that is shorter, inf: without the change the median is beyond the horizon.
-    """
-
-    change: str
-    seconds: float
-    gain: float
+    change: str  # what is changed
+    seconds: float  # median wait with it
+    gain: float  # seconds by which that is shorter, inf: without the change the median is beyond the horizon
 
 
 @dataclass(frozen=True, slots=True)
 class WaitPrediction:
-    """When pods start, from now on; a time beyond the horizon is inf.
+    """When pods start, from now on; a time beyond the horizon is inf."""
 
-    Attributes:
-        pods: namespaces and names; the times are those of the last one to start.
-        policy: name of who decides.
-        order: name of who goes next.
-        p10: seconds within which 10 % of the rollouts start them.
-        p50: the median.
-        p90: seconds within which 90 % start them.
-        never: share of the rollouts in which they do not start within the horizon.
-        horizon: seconds that rollouts last.
-        rollouts: number of rollouts.
-        ahead: pods that wait and go before the first of them.
-        waiting: all other pods that wait, but for those that can never start and those of its gang.
-        needs: what a pod requests, in words.
-        nodes: nodes that can hold it once what runs there ends.
-        refused: why no node takes it now, "": one does.
-        impossible: why it, or its gang as a whole, could never start, "": it can; nothing else is predicted then.
-        gang: its gang, "": it starts alone.
-        members: pods of its gang that wait.
-        together: how many of them must start at once.
-        assumptions: what was assumed for lack of knowledge, in sentences.
-        alternatives: changes that let it start sooner, the largest gain first.
-    """
-
-    pods: tuple[str, ...]
-    policy: str
-    order: str
-    p10: float = math.inf
-    p50: float = math.inf
-    p90: float = math.inf
-    never: float = 1.0
-    horizon: float = HORIZON
-    rollouts: int = 0
-    ahead: int = 0
-    waiting: int = 0
-    needs: str = ""
-    nodes: int = 0
-    refused: str = ""
+    pods: tuple[str, ...]  # namespaces and names; the times are those of the last one to start
+    policy: str  # name of who decides
+    order: str  # name of who goes next
+    p10: float = math.inf  # seconds within which 10 % of the rollouts start them
+    p50: float = math.inf  # the median
+    p90: float = math.inf  # seconds within which 90 % start them
+    never: float = 1.0  # share of the rollouts in which they do not start within the horizon
+    horizon: float = HORIZON  # seconds that rollouts last
+    rollouts: int = 0  # number of rollouts
+    ahead: int = 0  # pods that wait and go before the first of them
+    waiting: int = 0  # all other pods that wait, but for those that can never start and those of its gang
+    needs: str = ""  # what a pod requests, in words
+    nodes: int = 0  # nodes that can hold it once what runs there ends
+    refused: str = ""  # why no node takes it now, "": one does
+    # why it, or its gang as a whole, could never start, "": it can; nothing else is predicted then
     impossible: str = ""
-    gang: str = ""
-    members: int = 1
-    together: int = 1
-    assumptions: tuple[str, ...] = ()
-    alternatives: tuple[Alternative, ...] = ()
+    gang: str = ""  # its gang, "": it starts alone
+    members: int = 1  # pods of its gang that wait
+    together: int = 1  # how many of them must start at once
+    assumptions: tuple[str, ...] = ()  # what was assumed for lack of knowledge, in sentences
+    alternatives: tuple[Alternative, ...] = ()  # changes that let it start sooner, the largest gain first
 
 
 def predict_wait(

@@ -30,85 +30,50 @@ LONGER = {"10 min": 600.0, "1 h": 3600.0, "6 h": 21_600.0, "1 d": DAY, "7 d": 7 
 
 @dataclass(frozen=True, slots=True)
 class PodInQueue:
-    """A pod that waits, as an order sees it.
+    """A pod that waits, as an order sees it."""
 
-    Attributes:
-        pod: namespace and name.
-        priority: its priority.
-        waited: seconds.
-        size: GPUs that it requests, or CPUs where no node has a GPU, by its dominant share of the cluster.
-        estimate: estimated run time in seconds, None: the order does without.
-        reason: why it goes first: a higher priority, because the order's ageing rule applies, by the order, or, where
-            all that is equal, because it is older. "": it is the pod that was asked about.
-    """
-
-    pod: str
+    pod: str  # namespace and name
     priority: int
-    waited: float
-    size: float
-    estimate: float | None
+    waited: float  # seconds
+    size: float  # GPUs that it requests, or CPUs where no node has a GPU, by its dominant share of the cluster
+    estimate: float | None  # estimated run time in seconds, None: the order does without
+    # why it goes first: a higher priority, because the order's ageing rule applies, by the order, or, where all that is
+    # equal, because it is older. "": it is the pod that was asked about.
     reason: Reason | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceChange:
-    """A change of a pod, tried, that puts it further ahead.
+    """A change of a pod, tried, that puts it further ahead."""
 
-    Attributes:
-        change: what is changed.
-        ahead: pods that go before it then.
-    """
-
-    change: str
-    ahead: int
+    change: str  # what is changed
+    ahead: int  # pods that go before it then
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """A pod's place in the queue.
+    """A pod's place in the queue."""
 
-    Attributes:
-        order: name of the order.
-        pod: the pod.
-        ahead: waiting pods that go before it.
-        waiting: all other waiting pods, but for those that can never start and those of its gang.
-        first: those that go before it, the next one first, at most `SHOWN`.
-        changes: what would put it further ahead, the best first.
-    """
-
-    order: str
+    order: str  # name of the order
     pod: PodInQueue
-    ahead: int
-    waiting: int
-    first: tuple[PodInQueue, ...]
-    changes: tuple[PlaceChange, ...]
+    ahead: int  # waiting pods that go before it
+    waiting: int  # all other waiting pods, but for those that can never start and those of its gang
+    first: tuple[PodInQueue, ...]  # those that go before it, the next one first, at most `SHOWN`
+    changes: tuple[PlaceChange, ...]  # what would put it further ahead, the best first
 
 
 class ComparedPods(NamedTuple):
-    """Pods as an order compares them, [W] each.
+    """Pods as an order compares them, [W] each."""
 
-    Attributes:
-        priority: higher ones go first.
-        score: lower ones go first.
-        since: when they began to wait, seconds; older ones go first.
-        number: decides ties, the lowest goes first.
-        estimate: estimated run time in seconds, NaN: none.
-    """
-
-    priority: Ints
-    score: Floats
-    since: Floats
-    number: Ints
-    estimate: Floats
+    priority: Ints  # higher ones go first
+    score: Floats  # lower ones go first
+    since: Floats  # when they began to wait, seconds; older ones go first
+    number: Ints  # decides ties, the lowest goes first
+    estimate: Floats  # estimated run time in seconds, NaN: none
 
 
 class WaitingQueue:
-    """The waiting pods of a cluster in an order.
-
-    Args:
-        moment: the cluster now.
-        order: who goes next.
-    """
+    """The waiting pods of a cluster in an order. `moment`: the cluster now; `order`: who goes next."""
 
     def __init__(self, moment: ClusterMoment, order: Order) -> None:
         self._moment = moment

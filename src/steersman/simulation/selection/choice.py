@@ -43,21 +43,14 @@ Excess = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The best of several candidates in a few draws, and how it does against the fallback in further ones.
+    """The best of several candidates in a few draws, and how it does against the fallback in further ones."""
 
-    Attributes:
-        leader: index of the candidate that was left after all rounds.
-        fallback: index of the candidate that is chosen unless the leader is clearly better.
-        costs: [2, D] costs of the leader and of the fallback in the draws of the test; D is 0 if both are the same.
-        excess: by how much the leader and the fallback break the limit, 0: it keeps it.
-        protocol: of the draws.
-    """
-
-    leader: int
-    fallback: int
+    leader: int  # index of the candidate that was left after all rounds
+    fallback: int  # index of the candidate that is chosen unless the leader is clearly better
+    # [2, D] costs of the leader and of the fallback in the draws of the test; D is 0 if both are the same
     costs: Floats
-    excess: tuple[float, float]
-    protocol: Protocol
+    excess: tuple[float, float]  # by how much the leader and the fallback break the limit, 0: it keeps it
+    protocol: Protocol  # of the draws
 
     @property
     def savings(self) -> Floats:
@@ -74,16 +67,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class MemberChoice:
-    """The member of a portfolio that decides.
+    """The member of a portfolio that decides."""
 
-    Attributes:
-        policy: the member under its own name.
-        evidence: the comparison that chose it, in a sentence; "" of a policy that is no portfolio.
-        savings: [D] by how much the leader of the comparison cost less than the fallback.
-    """
-
-    policy: Policy
-    evidence: str = ""
+    policy: Policy  # the member under its own name
+    evidence: str = ""  # the comparison that chose it, in a sentence; "" of a policy that is no portfolio
+    # [D] by how much the leader of the comparison cost less than the fallback
     savings: Floats = field(default_factory=lambda: np.zeros(0), compare=False)
 
 

@@ -75,15 +75,10 @@ class PartPlayer(DrawPlayer, Interface):
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Policies by points, [D], around that of the start.
+    """Policies by points, [D], around that of the start."""
 
-    Attributes:
-        start: the policy that weights are added to.
-        units: [4, F + R] weight of a unit in each direction; 0: the weight stays.
-    """
-
-    start: LinearPolicy
-    units: Floats
+    start: LinearPolicy  # the policy that weights are added to
+    units: Floats  # [4, F + R] weight of a unit in each direction; 0: the weight stays
 
     def policy(self, point: Floats) -> LinearPolicy:
         added = np.zeros_like(self.units)
@@ -110,19 +105,12 @@ class _Space:
 
 
 def fit_weights(
-    simulator: PartPlayer,
-    start: LinearPolicy,
+    simulator: PartPlayer,  # of the workload, whose pods and nodes have GPUs
+    start: LinearPolicy,  # the policy to continue from
     options: SearchOptions,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,  # called with generations done and all of them
 ) -> LinearPolicy:
-    """Return the policy `FITTED` that a search from `start` ends with.
-
-    Args:
-        simulator: of the workload, whose pods and nodes have GPUs.
-        start: the policy to continue from.
-        options: options of the search.
-        progress: called with generations done and all of them.
-    """
+    """Return the policy `FITTED` that a search from `start` ends with."""
     simulators = [simulator.part(each) for each in parts(simulator.workload)]
     space = _Space(start, _units([each.feature_variances() for each in simulators]))
     dimensions = int((space.units > 0).sum())

@@ -188,19 +188,12 @@ def gpu_name(workload: Workload) -> str:
 
 
 def find_profile(
-    simulator: DrawPlayer,
-    today: KubeSchedulerPolicy,
+    simulator: DrawPlayer,  # of the workload
+    today: KubeSchedulerPolicy,  # the configuration that runs today
     options: StockSearchOptions,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,  # called with generations done and all of them
 ) -> tuple[list[KubeSchedulerPolicy], Selection]:
-    """Return the profiles that are left at the end, today's first, and their comparison.
-
-    Args:
-        simulator: of the workload.
-        today: the configuration that runs today.
-        options: options of the search.
-        progress: called with generations done and all of them.
-    """
+    """Return the profiles that are left at the end, today's first, and their comparison."""
     simulator = simulator.emptied
     space = ProfileSpace(today.profile, gpu_name(simulator.workload), simple=options.simple)
     found = _evolve(simulator, space, today, options, progress or (lambda *_: None))

@@ -20,7 +20,7 @@ from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import decoding
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
-from steersman.cluster.objects.api.pods import LivePod, PodObject
+from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
@@ -183,7 +183,11 @@ class Pods:
             obj = pod_from_json(raw)
         except FieldError as error:
             raise InvalidRequestError(f"pod: {error}") from None
-        key = _replica_key(obj)
+        # What the model reads of a pod without a status, except its name.
+        metadata = msgspec.structs.replace(
+            obj.metadata, name="", uid="", resource_version="", generation=0, creation_timestamp=None
+        )
+        key = msgspec.json.encode((metadata, msgspec.structs.replace(obj.spec, volumes=read_volumes(obj.spec))))
         cached = self._known.get(key)
         # Any other name is decoded with its pod, which validates it.
         if cached is not None and PLAIN_NAME.fullmatch(obj.metadata.name):
@@ -196,14 +200,6 @@ class Pods:
         while len(self._known) > PODS_KEPT or self._held > PODS_BYTES:
             self._held -= len(self._known.popitem(last=False)[0])
         return pod
-
-
-def _replica_key(pod: LivePod) -> bytes:
-    """Return what the model reads of a pod without a status, except its name."""
-    metadata = msgspec.structs.replace(
-        pod.metadata, name="", uid="", resource_version="", generation=0, creation_timestamp=None
-    )
-    return msgspec.json.encode((metadata, msgspec.structs.replace(pod.spec, volumes=read_volumes(pod.spec))))
 
 
 def decode_pod(obj: PodObject) -> Pod:
