@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/base ## the main job on embedded data: every baseline, a table and a report
+demo: .venv/base ## the main job on embedded data: training, every baseline, and an advice
 	.venv/bin/steersman demo
 
 workbench: .venv/workbench ## JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster; one Ctrl-C ends them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -146,3 +147,34 @@ def test_what_is_no_configuration_is_refused(tmp_path: Path, capsys: Capture, co
     (line,) = capsys.readouterr().err.splitlines()
     assert "mine.yaml" in line
     assert not (tmp_path / "mixed").exists()
+
+
+def history(folder: Path, pods: int) -> list[str]:
+    """Write nodes, and pods with times, whose history has few windows; return the command without jobs."""
+    random = Random(3)
+    nodes = "".join(f"n{i},{gpus * 16000},{gpus * 65536},{gpus},T4\n" for i, gpus in enumerate((4, 8, 2)))
+    (folder / "nodes.csv").write_text(f"sn,cpu_milli,memory_mib,gpu,model\n{nodes}")
+    sizes = random.choices((1, 2, 4), (70, 15, 15), k=pods)
+    seconds = [random.lognormvariate(7.5, 1.5) for _ in sizes]
+    span = sum(size * each for size, each in zip(sizes, seconds, strict=True)) / 14
+    times = sorted(random.uniform(0, span) for _ in sizes)
+    rows = "".join(
+        f"p{i},{4000 * size},{16384 * size},{size},1000,,LS,Succeeded,{time:.0f},{time + each:.0f},{time:.0f}\n"
+        for i, (size, each, time) in enumerate(zip(sizes, seconds, times, strict=True))
+    )
+    columns = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time"
+    (folder / "pods.csv").write_text(f"{columns},scheduled_time\n{rows}")
+    return ["advise", "--nodes", str(folder / "nodes.csv"), "--pods", str(folder / "pods.csv")]
+
+
+def test_figures_do_not_depend_on_jobs_and_few_windows_are_said(tmp_path: Path, capsys: Capture) -> None:
+    command, records = history(tmp_path, 520), {}
+    for jobs in "12":
+        lines, record = advised([*command, "--output", str(tmp_path / jobs), "--jobs", jobs], capsys)
+        records[jobs] = {name: record[name] for name in ("way", "choices", "settings")}
+        text = " ".join(" ".join(lines).split())
+        assert "waits were compared in only 2 windows of the history" in text
+        gains = [each["gains"].get(record["way"]) for each in record["settings"]]
+        assert record["way"] == "kube-default" or any(each["mean"] > 0.5 and each["low"] > 0 for each in gains if each)
+    assert records["1"] == records["2"]
+    assert [each["draws"] for each in records["1"]["settings"]] == [20, 2]

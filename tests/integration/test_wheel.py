@@ -1,5 +1,6 @@
 """The wheel, installed into a fresh environment, works in an empty folder far from the checkout."""
 
+import json
 import os
 import subprocess
 import sys
@@ -49,9 +50,10 @@ def test_demo_runs_far_from_the_checkout(installed: Path, tmp_path: Path) -> Non
     demo = run(installed / "bin/steersman", "demo", cwd=tmp_path, env=environment)
     own_lines = [line for line in demo.stderr.splitlines() if not line.startswith(("#", "import "))]
     assert demo.returncode == 0, "\n".join([demo.stdout, *own_lines])
-    for name in ("results.csv", "report.html", "trained.safetensors"):
-        (written,) = tmp_path.rglob(name)
-        assert written.stat().st_size > 0
+    for name in ("results.csv", "report.html", "trained.safetensors", "advice/README.md", "advice/report.html"):
+        assert (tmp_path / "steersman-demo" / name).stat().st_size > 0
+    record = json.loads((tmp_path / "steersman-demo" / "advice" / "advice.json").read_text())
+    assert demo.stdout.startswith(f"{record['advice']}\n  gain     ")
     (package,) = installed.glob("lib/python*/site-packages/steersman")
     assert str(package) in demo.stderr
     assert f"{CHECKOUT}{os.sep}" not in demo.stderr

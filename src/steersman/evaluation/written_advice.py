@@ -88,7 +88,7 @@ def advice_of(ways: Ways, folder: Path) -> Advice:
         headline,
         (
             *gains,
-            ("pays", _who_pays(ways)),
+            *_who_pays(ways),
             ("install", install),
             ("go back", "2 commands" if replaces else "1 command"),
             _unsure(ways),
@@ -120,17 +120,19 @@ def _gain(setting: Setting, ways: Ways) -> str:
     return f"{gain.text(setting.unit)} {where}{beaten if gain.counts else too_little}"
 
 
-def _who_pays(ways: Ways) -> str:
-    """Return the kinds of pods that are shown to fail more often than today, in the first setting with a gain."""
+def _who_pays(ways: Ways) -> list[tuple[str, str]]:
+    """Return the kinds of pods that are shown to fail more often than today, a line for each cluster."""
     way, today = ways.decided_by(ways.advised).name, ways.today.name
-    gaining = [c for c, s in zip(ways.comparisons, ways.settings, strict=False) if s.gain(ways.advised, today).counts]
-    table = (gaining or ways.comparisons)[0].headline
-    paid = []
-    for kind, metric in table.kinds(table.workload).items():
-        if (change := table.difference(table.workload, metric, way, today)).is_significant and change.mean > 0:
-            means, of = table.means_of(table.workload, metric), table.arrived(table.workload, kind)
-            paid.append(f"pods of {KINDS[kind]}: {means[today]:,.0f} -> {means[way]:,.0f} of {of:,.0f} fail")
-    return "; ".join(paid) or "no kind of pods is shown to fail more often"
+    lines = []
+    for comparison, setting in zip(ways.comparisons, ways.settings, strict=False):
+        table, paid = comparison.headline, []
+        for kind, metric in table.kinds(table.workload).items():
+            if (change := table.difference(table.workload, metric, way, today)).is_significant and change.mean > 0:
+                means, of = table.means_of(table.workload, metric), table.arrived(table.workload, kind)
+                paid.append(f"pods of {KINDS[kind]}: {means[today]:,.0f} -> {means[way]:,.0f} of {of:,.0f} fail")
+        if paid:
+            lines.append(("pays", f"{'; '.join(paid)} {WHERE[setting.title]}"))
+    return lines or [("pays", "no kind of pods is shown to fail more often")]
 
 
 def _is_simple(ways: Ways) -> bool:

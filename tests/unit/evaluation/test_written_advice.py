@@ -1,6 +1,7 @@
 """An advice in words, and its folder, for each kind of way that a comparison may end in."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ import yaml
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.evaluation.advice import Setting
-from steersman.evaluation.advising import EMPTY, ORDERED, WAITS, Ways
+from steersman.evaluation.advising import EMPTY, NOW, ORDERED, WAITS, Ways
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.results import ADVICE_FILES, EVALUATION_FILES, check_output, is_result
@@ -155,6 +156,20 @@ def test_order_goes_with_the_configuration_that_was_chosen_before(
     assert profile["plugins"]["queueSort"]["disabled"] == [{"name": "PrioritySort"}]
     assert {"name": "SteersmanOrder", "args": {"order": "shortest"}} in profile["pluginConfig"]
     assert any(each["name"] == "NodeResourcesFit" for each in profile["pluginConfig"]) == bool(tuned)
+
+
+def test_who_pays_is_told_of_every_cluster(tmp_path: Path, workload: Workload) -> None:
+    """The cluster as it is now takes all of its pods; on the empty one, pods arrive until some are left over."""
+    ways = ways_of(workload, stock_tuned=3.0)
+    policies, comparisons = ways.comparisons[0].experiment.policies, []
+    for title, ratio in ((NOW, 0.5), (EMPTY, 3.0)):
+        experiment = Experiment((replace(workload, name=title),), policies, tuple(range(20)), ratio=ratio)
+        comparisons += evaluate_experiments([experiment], baseline=policies[0]).comparisons
+    ways = replace(
+        ways, comparisons=tuple(comparisons), settings=(replace(ways.settings[0], title=NOW), *ways.settings)
+    )
+    words = " ".join(written(tmp_path / "out", ways)[0].split())
+    assert re.search(r"pays pods of one GPU: \d+ -> \d+ of \d+ fail on the empty cluster install", words), words
 
 
 def test_waits_that_are_not_told_apart_are_said_to_be_so(tmp_path: Path, workload: Workload) -> None:

@@ -1,14 +1,15 @@
-"""`steersman demo`: training and comparison on the embedded data."""
+"""`steersman demo`: training, comparison and advice on the embedded data."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.cli.options.common import Format, Jobs, path_option
+from steersman.cli.options.common import Jobs, path_option
 from steersman.cli.options.results import Results
 from steersman.cli.output.display import TrainingProgressBar, Warnings, print_text, say_text
 from steersman.cli.reading import compile_for
@@ -34,37 +35,36 @@ COMPARISON_TEXT = (
     "Pods drawn from its trace arrive until they request 130 % of the GPUs; each policy places the same pods, in 10 "
     "random orders."
 )
+ADVICE_TEXT = (
+    "Last, the question of a platform engineer: what should I change in my cluster? It is answered here for 64 of "
+    "these nodes, and by steersman advise for yours."
+)
 NEXT_TEXT = """
-The table shows, for each policy: the share of the GPUs that is allocated at the end (mean of the 10 orders), the \
-difference to kube-scheduler's default with its 95 % interval, the GPUs left over, and the pods that fitted on no \
-node. A policy that allocates more GPUs may fail more pods. "trained" is the policy that was just trained; "steersman" \
-is chosen and fitted by simulations of these nodes and pods.
-
-Next: open {report} for the plots. Then compare on your own cluster, either live or from files: its nodes (kubectl \
-get nodes -o yaml) and a workload (YAML of Pods, Deployments and other controllers), or both as CSV with the columns \
-of the openb traces.
-  steersman evaluate --cluster --policy kube-default fgd steersman --output comparison      only reads the cluster
-  steersman evaluate --nodes nodes.yaml --pods pods.yaml --policy kube-default fgd steersman --output comparison
-  steersman simulate --nodes nodes.yaml --pods pods.yaml --policy steersman --output run    lists every placement
-  steersman train --nodes nodes.yaml --workload pods.yaml --output my-policy               trains on your own pods"""
+{report} has the comparison, {advice} the commands to install the advice. For your own cluster:
+  steersman advise --cluster                                    only reads the cluster that kubectl talks to
+  steersman advise --nodes nodes.json --pods pods.json          from what kubectl get nodes, pods -A -o json prints
+  steersman train --nodes nodes.json --workload pods.json --output my-policy                trains on your own pods"""
 
 
 def demo(
     output: Annotated[Path, path_option("Folder of the results.", metavar="FOLDER")] = Path("steersman-demo"),
     jobs: Jobs = None,
 ) -> None:
-    """Train a policy for a minute and compare it with all built-in policies, on embedded data.
+    """Train a policy for a minute, compare it with all built-in ones, and advise a cluster, on embedded data.
 
-    Prints a table and writes report.html (plots) and CSV files to the folder. Needs no cluster.
+    Prints the advice, and writes report.html (plots), CSV files and the advice to the folder. Needs no cluster.
     """
-    from steersman.cli.comparison import ReportNotes, compare, show
+    from steersman.cli.commands.advise import give_advice
+    from steersman.cli.comparison import ReportNotes, compare
     from steersman.evaluation.experiment import Experiment
-    from steersman.evaluation.results import DEMO_FILES, check_output
-    from steersman.policies.kube_scheduler import STOCK_TUNED
+    from steersman.evaluation.results import ADVICE_FILES, DEMO_FILES, check_output
+    from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy
     from steersman.policies.registry import BUILT_IN
-    from steersman.workloads.formats.openb import embedded
+    from steersman.workloads.formats.openb import SMALL, embedded
 
+    advice, warn = output / "advice", Warnings()
     check_output(output, DEMO_FILES)
+    check_output(advice, ADVICE_FILES)
     processes = jobs or default_jobs()
     say_text(TRAINING_TEXT)
     with using_folder(output), tempfile.TemporaryDirectory(prefix="steersman-") as folder:
@@ -72,16 +72,19 @@ def demo(
         say_text(COMPARISON_TEXT)
         # A search for kube-scheduler's configuration would take longer than all of the rest.
         others = [name for name in BUILT_IN if name not in (BASELINE, STOCK_TUNED)]
-        outcome = compare(
+        compare(
             [Experiment((embedded(WORKLOAD),), (BASELINE, *others, str(trained)), tuple(SEEDS))],
             Results(output),
             ReportNotes("steersman demo", learning=learning, kept=(trained,)),
             jobs=processes,
             baseline=BASELINE,
-            warn=Warnings(),
+            warn=warn,
         )
-    show(outcome, Format.TABLE)
-    print_text(NEXT_TEXT.format(report=output / "report.html"))
+        say_text(ADVICE_TEXT)
+        made = datetime.now().astimezone()
+        text = give_advice(embedded(SMALL), KubeSchedulerPolicy(), advice, "steersman demo", made, processes, warn)
+    print(text)
+    print_text(NEXT_TEXT.format(report=output / "report.html", advice=advice / "README.md"))
 
 
 def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
