@@ -153,10 +153,10 @@ format: .venv/dev ## rewrite the code as lint wants it
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-site: .venv/dev ## build build/site: the documentation as a site, from docs/, the code and the results of studies
+site: .venv/wheel ## build build/site: the documentation as a site, from docs/, the code and the results of studies
 	.venv/bin/python -m website
 
-kernels: .venv/dev ## compile the kernels that a wheel brings, for any processor of this architecture (8 minutes)
+kernels: .venv/wheel ## compile the kernels that a wheel brings, for any processor of this architecture (8 minutes)
 	.venv/bin/python -m release.kernels build/kernels
 
 wheel: site kernels ## build dist/*.whl for this Python and architecture, with the site and compiled kernels
@@ -182,6 +182,7 @@ requirements: .venv/dev ## pin the newest versions that pyproject.toml allows
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml -o requirements/base.txt
 	$(COMPILE) --constraint requirements/dev.txt --extra all pyproject.toml -o requirements/learn.txt
 	$(COMPILE) --constraint requirements/dev.txt --extra workbench pyproject.toml -o requirements/workbench.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra wheel pyproject.toml -o requirements/wheel.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build -o requirements/build.txt
 
 clean: ## remove .venv and everything that was built
@@ -214,6 +215,12 @@ clean: ## remove .venv and everything that was built
 .venv/workbench: .venv/base requirements/workbench.txt
 	@echo "installing what the workbench needs (about a minute, 3 GB to download: torch; 7 GB of disk)"
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/workbench.txt
+	@touch $@
+
+# Without torch: documentation and kernels need none.
+.venv/wheel: .venv/base requirements/wheel.txt
+	@echo "installing what a wheel is built with (about 10 s)"
+	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/wheel.txt
 	@touch $@
 
 .venv/dev: .venv/base requirements/dev.txt

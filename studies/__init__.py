@@ -1,1 +1,1 @@
-"""Experiments whose results are published in docs/results.md, each from scratch."""
+"""Experiments whose results are published in docs/results, each from scratch."""

@@ -1,4 +1,4 @@
-"""`python -m studies [NAME...]`: run the studies, keep their results, and write docs/results.md.
+"""`python -m studies [NAME...]`: run the studies, keep their results, and write docs/results.md and docs/results/.
 
 A study whose result is there and was made from the same options is skipped; one that was stopped goes on where it was.
 """
@@ -23,7 +23,9 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.signals import interruptible
 from steersman.policies.registry import packaged_portfolio
 from steersman.simulation.selection import choice
+from studies import tables
 from studies.common import BUILD, desk, duration, plain, write_json
+from studies.sources import SOURCES
 
 GROUPS = {
     "clusters": (
@@ -37,23 +39,24 @@ GROUPS = {
     ),
     "queues": ("rlscheduler", "learned_order", "order_advice", "live_orders"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
-    "live": ("telemetry", "agents", "kube_scheduler_live"),
+    "live": ("earlier", "telemetry", "agents", "kube_scheduler_live"),
 }
 """Studies by package, in the order of the report."""
 ORDER = tuple(name for names in GROUPS.values() for name in names)
 
 HERE = Path(__file__).parent
-RESULTS, REPORT = HERE / "results", HERE.parent / "docs" / "results.md"
+RESULTS, REPORT = HERE / "results", HERE.parent / "docs"
 NOTES = HERE / "notes.md"
-"""What experiments showed that are no studies: the last section of the report."""
-QUICK_RESULTS, QUICK_REPORT = BUILD / "quick" / "results", BUILD / "quick" / "results.md"
+"""What experiments showed that are no studies: a page of the report."""
+QUICK_RESULTS, QUICK_REPORT = BUILD / "quick" / "results", BUILD / "quick"
 INTRODUCTION = """# Results
 
-Written by `make study` from `studies/results`, which hold every single value. Claims are paired by seed;
-intervals are those of means, 95 % (Student's t); no seed of an evaluation was used in training or validation.
+Comparisons are paired by seed. Intervals are those of means, 95 % (Student's t). No seed of an evaluation was used in
+training or validation. A figure on one trace is only that. Every value is in `studies/results`; a command repeats its
+study, goes on where it was interrupted, and takes so long on two idle cores.
 """
-STALE = "Measured with an earlier policy file, choice of its member or options; with the present ones: "
-"""Note below a result that was not made from the present options; a result may have a more exact one (`note`)."""
+STALE = "**Measured with other options than the present ones.** "
+"""Begins the last lines of a page that was not made from the present options."""
 QUICK_WARNING = "\n**A quick run that shows that the studies work: its numbers mean nothing.**\n"
 
 
@@ -111,6 +114,14 @@ class Study:
         path = self.result_file(quick)
         return json.loads(path.read_text()) if path.exists() else None
 
+    def footer(self, quick: bool) -> str:
+        """Return the last lines of its page: what repeats it, where its values are, and where its data come from."""
+        stale = "" if self.kept(quick) is not None else STALE
+        file = f"`studies/results/{self.group}/{self.name}.json`"
+        sources = "".join(f"\n- {SOURCES[name]}" for name in getattr(self.module, "DATA", ()))
+        data = f" Data:\n{sources}" if sources else " Its data are generated from seeds."
+        return f"{stale}`python -m studies {self.name}` repeats it. Every value: {file}.{data}\n"
+
     def run(self, quick: bool) -> None:
         """Run it and keep the result."""
         began = time.monotonic()
@@ -154,24 +165,40 @@ def parse(arguments: Sequence[str], known: Sequence[str]) -> argparse.Namespace:
 
 
 def write_report(every: dict[str, Study], quick: bool) -> Path:
-    """Write the sections of all results that there are."""
-    parts, missing = [INTRODUCTION + (QUICK_WARNING if quick else "")], []
+    """Write a page for each result that exists, and a first page with what they show; return the latter."""
+    report = QUICK_REPORT if quick else REPORT
+    pages = report / "results"
+    pages.mkdir(parents=True, exist_ok=True)
+    claims, rows, missing = [], [], []
     for study in every.values():
         result = study.shown(quick)
         if result is None:
             missing.append(study.name)
-        else:
-            note = "" if study.kept(quick) is not None else result["result"].get("note", STALE)
-            section = study.module.section(result["result"]).strip()
-            parts.append(f"{section}\n\n{note}`python -m studies {study.name}`\n")
+            continue
+        section = study.module.section(result["result"]).strip().replace("\n##", "\n#").removeprefix("#")
+        (pages / f"{study.name}.md").write_text(f"{section}\n\n{study.footer(quick)}")
+        title = section.splitlines()[0].removeprefix("# ")
+        command, took = f"`python -m studies {study.name}`", f"{study.minutes:.0f}"
+        rows.append([f"[{title}](results/{study.name}.md)", command, took])
+        if hasattr(study.module, "claim"):
+            claims.append([study.module.claim(result["result"]), f"[{study.name}](results/{study.name}.md)", took])
+    parts = [
+        INTRODUCTION + (QUICK_WARNING if quick else ""),
+        "## What was shown\n",
+        tables.markdown(["claim", "study", "minutes"], claims) + "\n",
+        "## All studies\n",
+        tables.markdown(["study", "command", "minutes"], rows) + "\n",
+    ]
     if missing:
         parts.append(f"Not run yet: {', '.join(missing)}.\n")
     if not quick:
-        parts.append(NOTES.read_text())
-    report = QUICK_REPORT if quick else REPORT
-    report.parent.mkdir(parents=True, exist_ok=True)
-    report.write_text("\n".join(parts))
-    return report
+        parts.append("[Notes from experiments](results/notes.md) says what was tried without a study.\n")
+        (pages / "notes.md").write_text(NOTES.read_text())
+    if not quick and (result := every["kube_scheduler"].shown(quick)):
+        (report / "gain.svg").write_text(every["kube_scheduler"].module.picture(result["result"]))
+    index = report / "results.md"
+    index.write_text("\n".join(parts))
+    return index
 
 
 def run_all(every: dict[str, Study], names: Sequence[str], quick: bool, fresh: bool) -> list[str]:

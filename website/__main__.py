@@ -90,7 +90,7 @@ def navigation(pages: dict[str, str]) -> list[Nav]:
         {"Reference": [{"Command line": below("reference/commands/")}, *below("reference/")]},
         {"Policies": below("policies/")},
         {"Explanation": [*below("explanation/"), {"Decisions": below("explanation/decisions/")}]},
-        {"Results": "results.md"},
+        {"Results": ["results.md", *below("results/")]},
     ]
     return [group for group in groups if isinstance(group, dict) and all(group.values())]
 

@@ -31,11 +31,9 @@ LIST = re.compile(r"(?:[-*]|\d+\.) ")
 IMAGES = (".png", ".svg")
 UNSEARCHED = {
     *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md")),
-    *(
-        DOCS / name
-        for name in ("explanation/architecture.md", "how-to/images.md", "reference/features.md", "results.md")
-    ),
+    *(DOCS / name for name in ("explanation/architecture.md", "how-to/images.md", "reference/features.md")),
     *(DOCS / "explanation" / "decisions").glob("*.md"),
+    *(DOCS / "results").glob("*.md"),
 }
 """Pages that the search leaves out: what users look for is elsewhere, and the site holds the index twice."""
 NOT_FOUND = "---\nsearch:\n  exclude: true\n---\n\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from statistics import geometric_mean, mean
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from website.pages import ROOT
 
 RESULTS = ROOT / "studies" / "results"
-REPORT = ROOT / "docs" / "results.md"
+PAGES = ROOT / "docs" / "results"
 RULES = {"ma": "most-allocated", "la": "least-allocated", "lc": "least-connections", "p0": "latency-aware"}
 """Objectives of the rules that decide by nodes' metrics."""
 FIGURES = {
@@ -34,7 +33,7 @@ class Measured(NamedTuple):
         figure: what was measured.
         value: its mean.
         compared: the difference to another policy.
-        link: to the section of the results.
+        link: to the page of the study.
     """
 
     policy: str
@@ -51,12 +50,10 @@ def measured() -> list[Measured]:
 
 
 def _result(name: str) -> tuple[dict[str, Any], str]:
-    """Return the result of a study, and a link to its section."""
+    """Return the result of a study, and a link to its page."""
     (file,) = RESULTS.rglob(f"{name}.json")
-    section = REPORT.read_text().partition(f"`python -m studies {name}`")[0].rpartition("\n## ")[2]
-    title = section.partition("\n")[0].replace("`", "")
-    anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-    return json.loads(file.read_text())["result"], f"[{title}](../results.md#{anchor})"
+    title = (PAGES / f"{name}.md").read_text().partition("\n")[0].removeprefix("# ").replace("`", "")
+    return json.loads(file.read_text())["result"], f"[{title}](../results/{name}.md)"
 
 
 def _generated() -> Iterator[Measured]:

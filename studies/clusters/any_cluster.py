@@ -26,7 +26,7 @@ from studies import tables
 from studies.common import Json, Progress, Say, desk
 
 NAME = "any_cluster"
-MINUTES = 90
+MINUTES = 20
 BEST_OF = ("fgd", "best-fit", "gpu-packing")
 RULES = (*HEURISTIC_IDS, "greedy-forecast", "kube-default")
 KINDS = ("no shares", "some shares", "mostly shares")
@@ -96,8 +96,19 @@ def allocations(simulator: Simulator, policy: Policy, seeds: list[int]) -> list[
     return [100.0 - simulator.play(policy, plan, seed).cost("inflation") for seed, plan in plans]
 
 
+def claim(result: Json) -> str:
+    """Return what it shows, in a sentence."""
+    stock, ours = (
+        np.mean([_mean(name, each) for each in result["values"]]) for name in ("kube-default", PACKAGED_POLICY)
+    )
+    return (
+        f"On {len(result['values'])} generated clusters that nothing was trained on, `steersman` allocates {ours:.1f} "
+        f"% of the GPUs, kube-scheduler's default {stock:.1f} %."
+    )
+
+
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     values = result["values"]
     rules = [name for name in result["rules"] if name not in BEST_OF]
     lines = [_row(name, values) for name in (PACKAGED_POLICY, NOT_FITTED, *BEST_OF, *rules)]

@@ -14,6 +14,7 @@ from studies.common import SEEDS, Json, Progress, Say, desk, evaluate, short_nam
 
 NAME = "limits"
 MINUTES = 15
+DATA = ("openb",)
 BASELINE, DEFAULT = "fgd", "kube-default"
 POLICIES = (BASELINE, DEFAULT, RULES, PACKAGED_POLICY)
 METRIC = "gpu_allocation_percent"
@@ -61,7 +62,7 @@ def _compare(by: dict[str, list[float]]) -> Json:
 
 
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     shown = [name for name in (DEFAULT, BASELINE, RULES, PACKAGED_POLICY) if name in result["policies"]]
     rows = []
     for workload, each in result["comparison"].items():

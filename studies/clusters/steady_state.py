@@ -79,8 +79,25 @@ def _waits(simulator: Simulator, policy: Policy, load: float, seeds: list[int]) 
     return [simulator.play(policy, plan, seed).cost("timed") for seed, plan in plans]
 
 
+def claim(result: Json) -> str:
+    """Return what it shows, in a sentence."""
+    loads = [str(result["loads"][0]), str(result["loads"][-1])]
+    ours, stock = ([_wait_ratio(result, load, name) for load in loads] for name in (PACKAGED_POLICY, "kube-default"))
+    return (
+        f"Where pods come and go, they wait {ours[0]} times as long as under `fgd` at a load of {loads[0]} and "
+        f"{ours[1]} at {loads[1]} on {len(result['values'])} clusters; under kube-scheduler's default {stock[0]} and "
+        f"{stock[1]}."
+    )
+
+
+def _wait_ratio(result: Json, load: str, name: str) -> str:
+    waits = (np.array([np.mean(each["waits"][load][of]) for each in result["values"]]) for of in (name, BASELINE))
+    value, baseline = waits
+    return _ratio(tables.spread(np.log((value + MINUTE) / (baseline + MINUTE))))
+
+
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     rows = []
     for load in map(str, result["loads"]):
         waits = {

@@ -17,6 +17,7 @@ from studies.common import SEEDS, Desk, Json, Say, desk, evaluate, workloads
 
 NAME = "timed"
 MINUTES = 5
+DATA = ("openb",)
 POLICIES = ("kube-default", "best-fit", "fgd", RULES, PACKAGED_POLICY)
 BASELINES = ("kube-default", "fgd")
 WORKLOADS = ("default", "gpushare40", "gpuspec25", "multigpu40")
@@ -98,7 +99,7 @@ def _delayed(runs: list[RunResult]) -> tables.Values:
 
 
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     waits, more = [], []
     for load, at in result["loads"].items():
         for workload, each in at["comparison"].items():

@@ -28,6 +28,7 @@ from studies.common import SEEDS, Desk, Json, Progress, Say, desk, train_plan, w
 
 NAME = "waiting"
 MINUTES = 15
+DATA = ("openb",)
 WORKLOAD = "default"
 LOADS = (0.9, 1.0, 1.1)
 BASELINES = ("kube-default", "fgd")
@@ -239,7 +240,7 @@ def _compare(values: Json) -> Json:
 
 
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     rows = []
     for load, comparison in result["comparison"].items():
         for policy, each in comparison.items():

@@ -33,6 +33,7 @@ from studies.common import SEEDS, Json, Progress, Say, desk, short_name, workloa
 
 NAME = "yesterday"
 MINUTES = 15
+DATA = ("openb",)
 WITHOUT_TIMES = "multigpu"
 """How the names of embedded workloads begin whose pods do not say when they were created."""
 MOST_PODS = 2_500
@@ -141,7 +142,7 @@ def _evaluate(workload: Workload, asked: Json) -> Json:
 
 
 def section(result: Json) -> str:
-    """Write the section of docs/results.md."""
+    """Write the page of docs/results."""
     traces, clusters = result["traces"], result["generated"]
     near, far = ([each for each in clusters if (each["changed"] < NEAR) == is_near] for is_near in (True, False))
     header = ["openb workload", "changed, %", *POLICIES]

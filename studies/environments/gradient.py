@@ -47,6 +47,7 @@ from studies.common import Budget, Desk, Json, Progress, Say, desk, evaluate, sh
 
 NAME = "gradient"
 MINUTES = 60
+DATA = ("openb",)
 BASELINE, RULE, EVOLUTION = "fgd", "forecast", "evolution"
 METRIC = "gpu_allocation_percent"
 TRAINING_SEEDS = (1, 2, 3)
@@ -315,7 +316,7 @@ def _compare(by: dict[str, list[float]], labels: list[str]) -> Json:
 
 
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     words = {
         **{name: each["words"] for name, each in result["variants"].items()},
         RULE: "greedy in the forecasts, nothing learned",

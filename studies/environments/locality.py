@@ -32,6 +32,7 @@ from studies.common import SEEDS, Desk, Json, Progress, Say, desk
 
 NAME = "locality"
 MINUTES = 15
+DATA = ("openb",)
 SERVERS_PER_RACK = 4
 JOB = 8
 """Pods of a job at most: pods of one class, in the order of the trace."""

@@ -178,7 +178,7 @@ def _figure(task: str, scene: EnvironmentSpec, asked: Json, policy: Any) -> floa
 
 
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     rows = [
         [
             pair.replace(" ", ", "),

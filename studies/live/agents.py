@@ -258,6 +258,17 @@ def _fill(at: Desk, asked: Json, pool: _ClusterPool, contenders: dict[str, str])
     return dict(zip(contenders, results, strict=True))
 
 
+def claim(result: Json) -> str:
+    """Return what it shows, in a sentence."""
+    variances = {name: row[OVER]["values"]["mean"] for name, row in result["comparison"].items()}
+    agents = sorted((value, name) for name, value in variances.items() if ", " in name)
+    return (
+        "Four untrained agents learned on a cluster in about 1,000 bindings to leave a variance of the nodes' CPU of "
+        f"{', '.join(f'{value:.1f} ({name})' for value, name in agents)}; kube-scheduler's default leaves "
+        f"{variances['kube-default']:.1f}, random placement {variances['random']:.1f}."
+    )
+
+
 def section(result: Json) -> str:
     """For the report."""
     comparison = result["comparison"]

@@ -37,6 +37,7 @@ from studies.queues.traces import arrivals_of, trace_file
 
 NAME = "learned_order"
 MINUTES = 60
+DATA = ("openb", "philly")
 PHILLY = "philly_first.csv"
 """The earlier part of Microsoft's Philly trace, see `workloads.formats.published`."""
 TRAINED_PART = 0.6
@@ -265,8 +266,19 @@ def _simulator(family: str, number: int) -> Simulator:
     return Simulator(families(training=False)[family][number])
 
 
+def claim(result: Json) -> str:
+    """Return what it shows, in a sentence."""
+    waits = result["compared"][f"{FAMILIES[0]}-history"]["waits"]
+    logarithms = {name: np.log(np.array(waits[name])) for name in ("wfp3:easy", "age")}
+    ratios = _ratios([logarithms["wfp3:easy"] - logarithms["age"]], FAMILIES[0])
+    return (
+        "Under the order `wfp3:easy`, which learns run times from pods that have ended, waits by GPUs are "
+        f"{ratios[1]} times those by age, on {CLUSTERS} generated clusters."
+    )
+
+
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     lines = [
         "## Who goes next, on clusters with GPUs",
         "",

@@ -39,6 +39,7 @@ from studies.queues.days import Day, cluster_nodes, day_of
 
 NAME = "live_orders"
 MINUTES = 100
+DATA = ("philly",)
 CLUSTER = "live-orders"
 DATES = tuple(f"2017-10-{day:02}" for day in (16, 17, 18, 19, 20))
 """Monday to Friday of the last whole week of the trace's earlier part."""
@@ -307,8 +308,18 @@ def covered(result: Json, arm: str, metric: str) -> Json:
     return {"came": came, "low": float(low), "high": float(high)}
 
 
+def claim(result: Json) -> str:
+    """Return what it shows, in a sentence."""
+    ratio = tables.interval(tables.geometric(np.log(ratios(result, "rule", "mean"))), sign=False)
+    return (
+        f"On a real control plane, {len(result['dates'])} days of one trace, pods wait {ratio} times as long under "
+        f"{result['arms']['rule']['title']} as under kube-scheduler; the forecast "
+        f"before it was {_expected_ratio(result, 'rule', 'mean'):.2f}."
+    )
+
+
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     runs = result["runs"].values()
     dates = result["dates"]
     problems = sum(len(run["problems"]) for run in runs)

@@ -39,6 +39,7 @@ from studies.queues.traces import trace_file
 
 NAME = "order_advice"
 MINUTES = 30
+DATA = ("philly",)
 CLUSTERS = ("6214e9", "b436b2", "11cb48", "6c71a0")
 """The virtual clusters of more than 1,000 jobs."""
 GPUS = 8
@@ -98,7 +99,7 @@ def _followed(asked: Json) -> Json:
 
 
 def section(result: Json) -> str:
-    """Write the section of docs/results.md."""
+    """Write the page of docs/results."""
     rows = []
     for each in result["values"]:
         over = {name: _over(values, each["costs"][DEFAULT]) for name, values in each["costs"].items()}

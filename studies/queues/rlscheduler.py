@@ -42,6 +42,7 @@ from studies.queues.sequences import (
 
 NAME = "rlscheduler"
 MINUTES = 150
+DATA = ("lublin",)
 PUBLISHED: dict[str, dict[str, float]] = {
     "Lublin-1": {
         **{"FCFS": 7273.77, "WFP3": 19753.53, "UNICEP": 22274.74, "SJF": 277.35, "F1": 258.37},
@@ -210,8 +211,13 @@ def _budgets(result: Json) -> list[list[str]]:
     return rows
 
 
+def claim(result: Json) -> str:
+    """Return what it shows, in a sentence."""
+    return f"RLScheduler's protocol, rules and traces: {_compared_with_published(result['rules'])}"
+
+
 def section(result: Json) -> str:
-    """Return the section of docs/results.md."""
+    """Return the page of docs/results."""
     header = ["mean bounded slowdown", *TRACES]
     generated, parts, _ = result["generated"]
     searches, units = result["searches"], result["learners"]["network, whole queue"]["hidden"]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 Capture = pytest.CaptureFixture[str]
 NOTHING = {"README.md", "advice.json", "report.html"}
-FILE = NOTHING | {"kube-scheduler+strategic.yaml", "scheduler.aks.yaml", "scheduler.eks.json", "scheduler.yaml"}
+FILE = NOTHING | {"kube-scheduler+json.yaml", "scheduler.aks.yaml", "scheduler.eks.json", "scheduler.yaml"}
 
 
 def node(name: str, gpus: int = 4, **spec: object) -> dict[str, Any]:

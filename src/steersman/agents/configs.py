@@ -28,7 +28,13 @@ BATCHES = (64, 128, 200, 400)
 INTERVALS = (5, 10, 25, 50)
 
 Gamma = Annotated[
-    float, Option("Discount of the reward of the next decision.", SHARE, (0.0, 0.5, 0.9, 0.97, 0.99, 1.0))
+    float,
+    Option(
+        "Discount of the reward of the next decision.",
+        SHARE,
+        (0.0, 0.5, 0.9, 0.97, 0.99, 1.0),
+        shown_default="that of the objective: 0.99 for allocation and waiting-time, 0 for the others",
+    ),
 ]
 GaeLambda = Annotated[
     float,
@@ -256,3 +262,19 @@ class EvolutionConfig(CheckedOptions):
     def widths(self) -> tuple[int, ...]:
         """Return the widths of the network's hidden layers, none for `linear`."""
         return tuple(map(int, self.hidden.split(","))) if self.network == "mlp" else ()
+
+
+LIVE_DEFAULTS: dict[str, dict[str, int | float]] = {
+    "dqn": {
+        "reward_scale": 10.0,
+        "batch_size": 64,
+        "update_every": 1,
+        "gradient_steps": 4,
+        "epsilon_decay": 0.9987,
+        "candidates": 64,
+    },
+    "actor-critic": {},
+    "ppo": {},
+}
+"""The algorithms that can learn on a live cluster, with the defaults of an untrained network there that differ: it has
+about a thousand decisions to learn from."""

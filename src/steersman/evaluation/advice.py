@@ -89,7 +89,8 @@ class Advice:
 def choose_way(ways: Sequence[str], settings: Sequence[Setting]) -> str:
     """Return the way that is advised.
 
-    A dearer way replaces the one before it if its gain counts in a setting, and none of its losses does in another.
+    A dearer way replaces the one chosen so far if it gains in a setting both on that one and on what runs today, and
+    if it loses to neither in another.
 
     Args:
         ways: names in `Setting.values`, the cheapest first: what runs today.
@@ -97,7 +98,9 @@ def choose_way(ways: Sequence[str], settings: Sequence[Setting]) -> str:
     """
     chosen = ways[0]
     for way in ways[1:]:
-        gains = [each.gain(way, chosen) for each in settings]
-        if any(each.counts for each in gains) and not any(each.is_loss for each in gains):
+        # Better than a way that is itself worse than today, which is not shown, is no reason to change.
+        gains = [[each.gain(way, other) for other in (ways[0], chosen)] for each in settings]
+        gaining = any(all(each.counts for each in pair) for pair in gains)
+        if gaining and not any(each.is_loss for pair in gains for each in pair):
             chosen = way
     return chosen

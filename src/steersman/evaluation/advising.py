@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from steersman.core.counting import counted
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.processes import Workers
 from steersman.evaluation.advice import Setting, choose_way
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment
@@ -40,8 +44,10 @@ SEEDS, RATIO = tuple(range(42, 62)), 1.3
 """Of the draws of arrivals: requested GPUs over all GPUs."""
 ORDERS = ("smallest", "shortest", "area", "wfp3", "unicef")
 """Orders that the plugin takes, which leaves kube-scheduler to try every pod."""
-SHARES = {STOCK_TUNED: 35, RULES: 5, STEERSMAN: 35, NOW: 10, EMPTY: 10, WAITS: 5}
+SHARES = {STOCK_TUNED: 35, RULES: 10, STEERSMAN: 25, NOW: 10, EMPTY: 10, WAITS: 10}
 """Percent of the time that the parts take, about."""
+FEW_WINDOWS = 20
+"""Windows of a history below which an advice says how few they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +83,8 @@ class Ways:
 
     def decided_by(self, way: str) -> Policy:
         """Return the policy that decides where pods go."""
-        return _decided_by(self.today, self.choices, self._placed_by(way))
-
-    def _placed_by(self, way: str) -> str:
-        return _placed(self.today, self.settings) if way == ORDERED else way
+        placed = _placed(self.today, self.settings) if way == ORDERED else way
+        return _decided_by(self.today, self.choices, placed)
 
 
 def _placed(today: Policy, settings: Sequence[Setting]) -> str:
@@ -98,7 +102,7 @@ def compare_ways(workload: Workload, today: KubeSchedulerPolicy, *, jobs: int, p
     Args:
         workload: nodes and pods, whose running ones stay (`RunningPods.FROM_NOW`), with their lives.
         today: the configuration that runs today.
-        jobs: number of processes of the comparison.
+        jobs: number of processes; results do not depend on it.
         progress: called with the percent that are done, and 100.
 
     Raises:
@@ -106,13 +110,12 @@ def compare_ways(workload: Workload, today: KubeSchedulerPolicy, *, jobs: int, p
     """
     check_gpus(workload)
 
-    def part(name: str) -> Progress:
-        before = sum(list(SHARES.values())[: list(SHARES).index(name)])
-        return lambda done, total: progress(before + SHARES[name] * done // max(total, 1), 100)
+    def part(*names: str) -> Progress:
+        before = sum(list(SHARES.values())[: list(SHARES).index(names[0])])
+        share = sum(SHARES[each] for each in names)
+        return lambda done, total: progress(before + share * done // max(total, 1), 100)
 
-    simulator, choices = Simulator(workload), dict[str, MemberChoice]()
-    for policy in (StockTunedPolicy(today=today), resolve(RULES), resolve(STEERSMAN)):
-        choices[policy.name] = simulator.member(policy, progress=part(policy.name))
+    choices = _choices(workload, today, jobs, part)
     policies = tuple(_decided_by(today, choices, name) for name in (today.name, *choices))
     comparisons: list[Comparison] = []
     settings: list[Setting] = []
@@ -148,10 +151,32 @@ def compare_ways(workload: Workload, today: KubeSchedulerPolicy, *, jobs: int, p
         # An order changes nothing where no pod leaves.
         settings = [replace(each, values={**each.values, ORDERED: each.values[placed]}) for each in settings]
         settings.append(waits)
+        if (windows := len(waits.values[today.name])) < FEW_WINDOWS:
+            notes.append(f"waits were compared in only {counted(windows, 'window')} of the history")
     except UsageError as error:
         notes.append(f"orders are not compared: {error}")
     progress(100, 100)
     return Ways(workload, today, choices, tuple(comparisons), tuple(settings), order, tuple(notes))
+
+
+def _choices(
+    workload: Workload, today: KubeSchedulerPolicy, jobs: int, part: Callable[..., Progress]
+) -> dict[str, MemberChoice]:
+    """Return what simulations choose for each policy: the configuration here, the others in a second process."""
+    tuned, *others = StockTunedPolicy(today=today), resolve(RULES), resolve(STEERSMAN)
+    choose = Simulator(workload).member
+    if jobs == 1:
+        return {each.name: choose(each, progress=part(each.name)) for each in (tuned, *others)}
+    # The worker ends first: the thread waits for its answers.
+    with ThreadPoolExecutor(1) as thread, Workers(1, partial(_member, workload)) as worker:
+        worker.start()
+        answers = thread.submit(lambda: [worker.answer(each) for each in others])
+        chosen = choose(tuned, progress=part(STOCK_TUNED, RULES, STEERSMAN))
+        return dict(zip((STOCK_TUNED, RULES, STEERSMAN), (chosen, *answers.result()), strict=True))
+
+
+def _member(workload: Workload) -> Callable[[Policy], MemberChoice]:
+    return Simulator(workload).member
 
 
 def check_gpus(workload: Workload) -> None:

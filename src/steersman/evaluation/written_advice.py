@@ -48,29 +48,21 @@ INSTALL = {
     PLUGIN: "an image, and {0}/README.md: kubeadm in place of kube-scheduler; EKS, AKS, GKE, OpenShift next to it",
 }
 KUBECONFIG = "/etc/kubernetes/scheduler.conf"
+MANIFEST = "/etc/kubernetes/manifests/kube-scheduler.yaml"
 FOLDER_ON_NODES = "/etc/kubernetes/steersman"
 ORDER_PLUGIN = "SteersmanOrder"
 PATCH = f"""\
-spec:
-  containers:
-    - name: kube-scheduler
-      command:
-        - kube-scheduler
-        - --config={FOLDER_ON_NODES}/{SCHEDULER}
-        - --authentication-kubeconfig={KUBECONFIG}
-        - --authorization-kubeconfig={KUBECONFIG}
-        - --bind-address=127.0.0.1
-      volumeMounts:
-        - name: steersman
-          mountPath: {FOLDER_ON_NODES}
-          readOnly: true
-  volumes:
-    - name: steersman
-      hostPath:
-        path: {FOLDER_ON_NODES}
-        type: Directory
+- op: add
+  path: /spec/containers/0/command/-
+  value: --config={FOLDER_ON_NODES}/{SCHEDULER}
+- op: add
+  path: /spec/containers/0/volumeMounts/-
+  value: {{name: steersman, mountPath: {FOLDER_ON_NODES}, readOnly: true}}
+- op: add
+  path: /spec/volumes/-
+  value: {{name: steersman, hostPath: {{path: {FOLDER_ON_NODES}, type: Directory}}}}
 """
-"""What becomes of kubeadm's static pod of kube-scheduler."""
+"""What becomes of kubeadm's static pod of kube-scheduler, by RFC 6902, which keeps its other flags."""
 
 
 def advice_of(ways: Ways, folder: Path) -> Advice:
@@ -110,7 +102,8 @@ def _kind(ways: Ways) -> str:
 
 def _unsure(ways: Ways) -> tuple[str, str]:
     account = f"{ways.workload.account.sentence}; requests, not use; pods to come are drawn from these"
-    return "unsure", "; ".join([account, *ways.notes])
+    assumed = f"today's configuration is taken to be {ways.today.name}; --scheduler-config names another"
+    return "unsure", "; ".join([account, *[assumed] * (ways.today.configuration is None), *ways.notes])
 
 
 def _gain(setting: Setting, ways: Ways) -> str:
@@ -119,11 +112,12 @@ def _gain(setting: Setting, ways: Ways) -> str:
     others = [each for each in ways.names if each not in (way, today)]
     best = max(others, key=lambda each: setting.gain(each, way).mean)
     more, where = setting.gain(best, way), WHERE[setting.title]
+    too_little = f": not more than {LEAST_GAIN:g}, or not shown"
     if way == today:
-        why = "but fewer elsewhere" if more.counts else f"not more than {LEAST_GAIN:g}, or not shown"
-        return f"{best} {more.text(setting.unit)} {where}: {why}"
+        return f"{best} {more.text(setting.unit)} {where}{': but fewer elsewhere' if more.counts else too_little}"
+    gain = setting.gain(way, today)
     beaten = f"; {best} {more.text('more')}" if more.counts else ", as much as any way here"
-    return f"{setting.gain(way, today).text(setting.unit)} {where}{beaten}"
+    return f"{gain.text(setting.unit)} {where}{beaten if gain.counts else too_little}"
 
 
 def _who_pays(ways: Ways) -> str:
@@ -187,6 +181,7 @@ def write_advice(folder: Path, ways: Ways, advice: Advice, command: str, made: d
                 has_file=ways.today.configuration is not None,
                 order=ways.order.name,
                 folder=FOLDER_ON_NODES,
+                manifest=MANIFEST,
             )
         )
         (stage / README).write_text(page, encoding="utf-8")

@@ -48,6 +48,7 @@ class Objective:
         source: where it is published.
         needs: what a workload must have: GPUs, owners of pods and racks of nodes, telemetry.
         reference: rule that a policy for it is compared with by default.
+        gamma: default discount of agents: 0 where the next reward tells placements apart, and later ones add noise.
         function: of a user's own objective: from the states before and after actions, [E, 16] as in `summary`, to their
             rewards, [E].
     """
@@ -58,6 +59,7 @@ class Objective:
     source: str = ""
     needs: Need = ""
     reference: str = "least-allocated"
+    gamma: float = 0.0
     function: Callable[[Floats, Floats], Floats] | None = None
 
 
@@ -157,7 +159,9 @@ _AAML = "acsheller/AAML, there on the state before the action"
 _THESIS = "SoniaMatranga/SoniaMatrangaTesi"
 
 BUILT_IN = (
-    Objective("allocation", ALLOCATION, "(G_after - G_before) / 1000, G the GPU milli in use", _FGD, "gpu", "fgd"),
+    Objective(
+        "allocation", ALLOCATION, "(G_after - G_before) / 1000, G the GPU milli in use", _FGD, "gpu", "fgd", gamma=0.99
+    ),
     Objective(
         "fragmentation", FRAGMENTATION, "(F_before - F_after) / 1000, F the fragmented GPU milli", _FGD, "gpu", "fgd"
     ),
@@ -182,6 +186,7 @@ BUILT_IN = (
         "-(pod-hours waited from the action to the next decision)",
         "the mean waiting time of queueing theory (Little 1961): the sum is that of all pods' waiting times",
         reference="best-fit",
+        gamma=0.99,
     ),
     Objective(
         "locality",

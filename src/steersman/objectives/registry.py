@@ -40,6 +40,11 @@ class WeightedObjectives:
         return tuple(weight for objective, weight in pairs if objective.function is None)
 
     @property
+    def gamma(self) -> float:
+        """Return the default discount: that of the part whose rewards come latest."""
+        return max(objective.gamma for objective in self.objectives)
+
+    @property
     def has_own(self) -> bool:
         return any(objective.function is not None for objective in self.objectives)
 

@@ -11,13 +11,13 @@ from typing import Any
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import SimulationTask
 from steersman.agents.registry import EVOLUTION, IN_ENVIRONMENTS, ON_WORKLOADS, AlgorithmSpec, find_algorithm
-from steersman.core.config.fields import check_kinds, make_config
+from steersman.core.config.fields import check_kinds, config_fields, make_config
 from steersman.core.errors import UsageError
 from steersman.core.stored_command import StoredCommand
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.envs.latency.environment import LatencyOptions
-from steersman.objectives.registry import split_limit
+from steersman.objectives.registry import resolve, split_limit
 from steersman.orders.order import AGE
 from steersman.training.environment import DEFAULT_OBJECTIVES, VALIDATION_SEEDS, EnvironmentSpec, WorkloadProtocol
 from steersman.training.learning import LearningPlan, learn
@@ -138,12 +138,15 @@ def _learning_plan(source: EnvironmentOptions, name: str, algorithm: str, option
     if options.hidden is not None:
         of_network["hidden"] = tuple(options.hidden)
     start = None if options.start is None else Path(options.start)
+    settings = dict(options.settings)
+    if "gamma" in config_fields(spec.config):
+        settings.setdefault("gamma", resolve(source.objective).gamma)
     usual = EPISODES_PER_WORKLOAD if isinstance(source, WorkloadOptions) else EPISODES_WITHOUT_WORKLOADS
     return LearningPlan(
         name=name,
         algorithm=algorithm,
         scene=_environment(source, options.protocol, tuple(options.validation)),
-        config=make_config(spec.config, options.settings, spec.label),
+        config=make_config(spec.config, settings, spec.label),
         network=NetworkPlan(options.network or spec.network, start=start, **of_network),
         seed=options.seed,
         reference=options.reference,

@@ -93,7 +93,7 @@ def test_an_alias_takes_further_options(tmp_path: Path, capsys: Capture) -> None
         ["bash", "--norc"], input="\n".join(lines), env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout == "schedule --learn live/gnn --algorithm dqn --network gnn --hidden 9 --learn other\n"
+    assert done.stdout == "schedule --learn runs/gnn --algorithm dqn --network gnn --hidden 9 --learn other\n"
 
 
 def complete(capsys: Capture, monkeypatch: pytest.MonkeyPatch, line: str, shell: str = "bash") -> list[str]:

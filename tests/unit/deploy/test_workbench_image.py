@@ -1,4 +1,4 @@
-"""deploy/compose.yaml and its image fit each other and this version; `make test-image` runs the image for real."""
+"""compose.yaml and its image fit each other and this version; `make test-image` runs the image for real."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import steersman
 
 CHECKOUT = Path(__file__).parents[3]
 DEPLOY = CHECKOUT / "deploy"
-COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+COMPOSE = yaml.safe_load((CHECKOUT / "compose.yaml").read_text())
 WORKBENCH = COMPOSE["services"]["workbench"]
 CONTAINERFILE = DEPLOY / "Containerfile"
 
@@ -24,8 +24,8 @@ def instructions(kind: str) -> list[str]:
 
 def test_compose_file_publishes_the_workbench_on_loopback_only() -> None:
     (included,) = COMPOSE["include"]
-    assert WORKBENCH["depends_on"] == list(yaml.safe_load((DEPLOY / included).read_text())["services"])
-    assert (DEPLOY / WORKBENCH["build"]["context"] / WORKBENCH["build"]["dockerfile"]).resolve() == CONTAINERFILE
+    assert WORKBENCH["depends_on"] == list(yaml.safe_load((CHECKOUT / included).read_text())["services"])
+    assert (CHECKOUT / WORKBENCH["build"]["context"] / WORKBENCH["build"]["dockerfile"]).resolve() == CONTAINERFILE
     assert WORKBENCH["network_mode"] == "host"  # where all servers listen on 127.0.0.1
     assert "ports" not in WORKBENCH
     assert WORKBENCH["image"] == f"steersman-workbench:{steersman.__version__}"

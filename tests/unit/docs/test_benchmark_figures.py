@@ -62,7 +62,7 @@ CITED: list[tuple[str, str, Callable[[], list[str]]]] = [
         growth_figures,
     ),
     (
-        "README.md",
+        "docs/explanation/limits.md",
         r"(\S+) of 640 GPUs more were in use than under `fgd` \(95 % interval (\S+) to (\S+)\), "
         r"with (\S+) pods fewer bound \((\S+) to (\S+)\)",
         live_figures,
@@ -78,7 +78,7 @@ def test_cited_figures_are_those_of_the_file(page: str, sentence: str, figures: 
 
 
 def test_a_rule_decided_every_draw_of_the_live_cluster() -> None:
-    """README.md says so of the draws that it names."""
+    """docs/explanation/limits.md says so of the draws that it names."""
     draws = [RESULTS["heterogeneous"][f"draw-{seed}"] for seed in RESULTS["heterogeneous"]["seeds"]]
     assert len(draws) == 3
     assert {decider for draw in draws for decider in draw["steersman"]["deciders"]} <= {"fgd", "best-fit"}

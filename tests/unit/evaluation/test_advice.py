@@ -52,6 +52,23 @@ def test_a_gain_in_one_setting_must_not_be_a_loss_in_another(now: object, empty:
     assert choose_way(WAYS[:2], settings) == chosen
 
 
+@pytest.mark.parametrize(
+    ("file", "plugin", "chosen"),
+    [
+        (-8.0 + WIDE, WIDE, "file"),  # shorter waits than under the file, and no shorter ones than today are shown
+        (-8.0 + WIDE, 3.0 + WIDE, "file"),
+        (-8.0 + WIDE, 16.0 + WIDE, "plugin"),  # from both
+        (WIDE, 16.0 + WIDE, "plugin"),
+        (16.0 + NOISE, 16.0 + WIDE, "file"),
+        (-15.0, WIDE, "plugin"),  # the file is clearly worse in its waits
+    ],
+)
+def test_what_is_not_told_apart_from_today_is_no_reason_to_change(file: object, plugin: object, chosen: str) -> None:
+    """The file allocates more; waits are of few windows, that differ by the same in the file and the plugin."""
+    settings = [setting(today=0.0, file=3.0, plugin=3.0), setting(today=0.0, file=file, plugin=plugin)]
+    assert choose_way(WAYS, settings) == chosen
+
+
 def test_a_single_draw_shows_nothing() -> None:
     one = Setting("now", "points", {"today": np.array([10.0]), "file": np.array([90.0])})
     assert choose_way(WAYS[:2], [one]) == "today"

@@ -93,7 +93,7 @@ def test_file_is_written_in_the_form_of_each_cluster_that_takes_it(
     tmp_path: Path, workload: Workload, profile: object, files: set[str], words: str
 ) -> None:
     text, names = written(tmp_path / "out", ways_of(workload, profile=profile, stock_tuned=3.0, rules=3.2))
-    assert names == ALWAYS | SCHEDULERS | {"kube-scheduler+strategic.yaml"} | files
+    assert names == ALWAYS | SCHEDULERS | {"kube-scheduler+json.yaml"} | files
     assert text.splitlines()[0] == f"Change one file: kube-scheduler's configuration in {tmp_path}/out/scheduler.yaml"
     assert "+3.0 points of GPUs allocated (2.8 to 3.2) on the empty cluster, as much as any way here" in " ".join(
         text.split()
@@ -129,7 +129,7 @@ def test_as_many_commands_are_announced_as_there_are(
     install = page.partition("**kubeadm**")[2].partition("**AKS**")[0]
     assert f"{install.count('    sudo ')} commands, in {tmp_path}/out/README.md" in " ".join(text.split())
     assert f"go back  {1 if configuration is None else 2} command" in text
-    assert ("kube-scheduler+strategic.yaml" in names) == (configuration is None)
+    assert ("kube-scheduler+json.yaml" in names) == (configuration is None)
 
 
 def test_policy_is_written_with_the_profile_and_the_order(tmp_path: Path, workload: Workload) -> None:
@@ -155,6 +155,15 @@ def test_order_goes_with_the_configuration_that_was_chosen_before(
     assert profile["plugins"]["queueSort"]["disabled"] == [{"name": "PrioritySort"}]
     assert {"name": "SteersmanOrder", "args": {"order": "shortest"}} in profile["pluginConfig"]
     assert any(each["name"] == "NodeResourcesFit" for each in profile["pluginConfig"]) == bool(tuned)
+
+
+def test_waits_that_are_not_told_apart_are_said_to_be_so(tmp_path: Path, workload: Workload) -> None:
+    ways = ways_of(workload, order="shortest", waits=0.05, stock_tuned=3.0)
+    text, names = written(tmp_path / "out", ways)
+    assert "kube-scheduler+json.yaml" in names
+    words = " ".join(text.split())
+    assert "for the pods that have times: not more than 0.5, or not shown pays" in words
+    assert "today's configuration is taken to be kube-default" in words
 
 
 def test_nothing_to_do_has_no_files_and_removes_those_of_an_earlier_advice(tmp_path: Path, workload: Workload) -> None:

@@ -285,7 +285,7 @@ def test_requirements_of_each_image_are_pinned() -> None:
 
 
 def test_compose_file_builds_the_workbench_as_images_do() -> None:
-    built = yaml.safe_load((CHECKOUT / "deploy" / "compose.yaml").read_text())["services"]["workbench"]["build"]
+    built = yaml.safe_load((CHECKOUT / "compose.yaml").read_text())["services"]["workbench"]["build"]
     image = IMAGES["steersman-workbench"]
     assert (built["dockerfile"], built["target"], built["args"]) == (image.containerfile, image.target, image.arguments)
 

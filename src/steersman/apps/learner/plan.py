@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from steersman.agents.configs import LIVE_DEFAULTS
 from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cluster.model import Node
@@ -43,26 +44,8 @@ if TYPE_CHECKING:
     from steersman.agents.base import Agent, Teacher
 
 PROTOCOL = "live"
-ALGORITHMS = ("dqn", "actor-critic", "ppo")  # algorithms that can learn on a live cluster
 OBJECTIVE = "balance"
 NETWORK, HIDDEN, NORMALISATION = "mlp", (64, 64), "none"
-DEFAULTS_UNTRAINED: dict[str, dict[str, Any]] = {
-    "dqn": {
-        "gamma": 0.0,
-        "reward_scale": 10.0,
-        "batch_size": 64,
-        "update_every": 1,
-        "gradient_steps": 4,
-        "epsilon_decay": 0.9987,
-        "candidates": 64,
-    },
-    "actor-critic": {"gamma": 0.0},
-    "ppo": {"gamma": 0.0},
-}
-"""Default options by algorithm for an untrained network, which has about a thousand decisions to learn from. A discount
-of 0 learns the reward that follows at once; the sum of many later rewards cannot be learned in so few."""
-REWARDED_LATER = ("allocation", "waiting-time")
-"""Objectives of which only later rewards tell nodes apart, so that the discount stays that of `train`."""
 DEFAULTS_FINE_TUNING: dict[str, dict[str, Any]] = {
     "dqn": {
         "learning_rate": 1e-4,
@@ -88,7 +71,7 @@ class LivePlan:
     """Plan of learning on a live cluster."""
 
     scheduler_name: str  # name of the scheduler whose pods are placed
-    algorithm: str  # one of `ALGORITHMS`
+    algorithm: str  # one of `LIVE_DEFAULTS`
     config: Any  # options of the algorithm
     network: NetworkPlan  # the network; its `start` is the policy file to start from, None: from nothing
     objective: str  # what is rewarded, see `objectives.registry`
@@ -167,12 +150,12 @@ def live_plan(
 ) -> LivePlan:
     """Return a plan from what is given, and from a policy file to start from."""
     card = None if policy is None else _card_of(policy)
-    usual = card.algorithm if card is not None and card.algorithm in ALGORITHMS else ALGORITHMS[0]
+    usual = card.algorithm if card is not None and card.algorithm in LIVE_DEFAULTS else "dqn"
     algorithm, network, hidden = options.algorithm or usual, options.network, options.hidden
     dropout, normalisation = options.dropout, options.normalisation
     spec = find_algorithm(algorithm)
-    if algorithm not in ALGORITHMS:
-        raise UsageError(f"--algorithm {algorithm} cannot learn on a cluster; {', '.join(ALGORITHMS)} can")
+    if algorithm not in LIVE_DEFAULTS:
+        raise UsageError(f"--algorithm {algorithm} cannot learn on a cluster; {', '.join(LIVE_DEFAULTS)} can")
     objective = options.objective or (OBJECTIVE if card is None else card.objective)
     resolved = objectives.resolve(objective)
     if card is None:
@@ -202,7 +185,7 @@ def live_plan(
 def _card_of(policy: Path) -> Card:
     card, _ = read_policy(policy)
     if observing_policy(open_policy(policy, card.name)) is None:
-        problem = f"is {card.algorithm!r}; learning on a cluster needs a policy of {', '.join(ALGORITHMS)}"
+        problem = f"is {card.algorithm!r}; learning on a cluster needs a policy of {', '.join(LIVE_DEFAULTS)}"
         raise InputError(policy, "card", "algorithm", problem)
     try:
         objectives.resolve(card.objective)
@@ -214,10 +197,7 @@ def _card_of(policy: Path) -> Card:
 def _settings(spec: AlgorithmSpec, card: Card | None, objective: objectives.WeightedObjectives) -> dict[str, Any]:
     """Return the algorithm's options: those that suit a live cluster, over those of the policy's training."""
     if card is None:
-        settings = dict(DEFAULTS_UNTRAINED.get(spec.name, {}))
-        if any(part.name in REWARDED_LATER for part in objective.objectives):
-            settings.pop("gamma", None)
-        return settings
+        return {"gamma": objective.gamma, **LIVE_DEFAULTS[spec.name]}
     names = {field.name for field in fields(spec.config)}
     trained = card.settings if card.algorithm == spec.name else {}
     inherited = {name: value for name, value in trained.items() if name in names}

@@ -23,6 +23,7 @@ from steersman.core.folder_lock import using_folder
 
 if TYPE_CHECKING:
     from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+    from steersman.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,7 @@ def advise(options: AdviceOptions) -> None:
     stated = options.scheduler_config
     if stated is not None:
         _configuration(str(stated))
-    from steersman.evaluation.advising import check_gpus, compare_ways
-    from steersman.evaluation.written_advice import advice_of, write_advice
+    from steersman.evaluation.advising import check_gpus
     from steersman.policies.files.kube_configuration import split_minor
 
     live = inputs.live if options.cluster else None
@@ -96,13 +96,24 @@ def advise(options: AdviceOptions) -> None:
             spec = cluster_baseline(live, source, Path(folder, CLUSTER_SCHEDULER), minor, "--scheduler-config") or spec
         today = _configuration(spec)
         compile_for([KUBE_DEFAULT, "steersman"], [source])
-        with Progress("comparing, percent done", estimate=False) as progress:
-            ways = compare_ways(source, today, jobs=jobs, progress=progress.update)
-        warn(tuple(warning for each in ways.comparisons for run in each.runs for warning in run.warnings))
-        advice = advice_of(ways, options.output)
-        files = write_advice(options.output, ways, advice, command, made)
-    say(f"wrote {', '.join(files)} to {options.output}")
-    print(advice.text(min(width(), TEXT_WIDTH)))
+        text = give_advice(source, today, options.output, command, made, jobs, warn)
+    print(text)
+
+
+def give_advice(
+    source: Workload, today: KubeSchedulerPolicy, folder: Path, command: str, made: datetime, jobs: int, warn: Warnings
+) -> str:
+    """Compare the ways to run a cluster, write the folder of an advice, and return it in words."""
+    from steersman.evaluation.advising import compare_ways
+    from steersman.evaluation.written_advice import advice_of, write_advice
+
+    with Progress("comparing, percent done", estimate=False) as progress:
+        ways = compare_ways(source, today, jobs=jobs, progress=progress.update)
+    warn(tuple(warning for each in ways.comparisons for run in each.runs for warning in run.warnings))
+    advice = advice_of(ways, folder)
+    files = write_advice(folder, ways, advice, command, made)
+    say(f"wrote {', '.join(files)} to {folder}")
+    return advice.text(min(width(), TEXT_WIDTH))
 
 
 def _configuration(spec: str) -> KubeSchedulerPolicy:

@@ -29,10 +29,10 @@ def current_shell() -> Shell:
 
 ALIASES = {
     "runsim": "steersman workload run",
-    "rundqn": "steersman schedule --learn live/dqn --algorithm dqn --network mlp",
-    "rungnn": "steersman schedule --learn live/gnn --algorithm dqn --network gnn",
-    "runacdqn": "steersman schedule --learn live/acdqn --algorithm actor-critic --network mlp",
-    "runacgnn": "steersman schedule --learn live/acgnn --algorithm actor-critic --network gnn",
+    "rundqn": "steersman schedule --learn runs/dqn --algorithm dqn --network mlp",
+    "rungnn": "steersman schedule --learn runs/gnn --algorithm dqn --network gnn",
+    "runacdqn": "steersman schedule --learn runs/acdqn --algorithm actor-critic --network mlp",
+    "runacgnn": "steersman schedule --learn runs/acgnn --algorithm actor-critic --network gnn",
     "create_nodes": "steersman cluster nodes add --node-shape 64cpu,256Gi,110pods",
     "cleancluster": "steersman cluster clean",
     "ktop": "steersman top",
@@ -47,7 +47,7 @@ ALIASES = {
     "kl": "steersman cluster kubectl logs",
     "aliases": "steersman aliases",
 }
-"""AAML's names. An agent learns in a folder of its own, so that `tensorboard --logdir live` shows them side by side."""
+"""AAML's names. Agents learn in folders below `runs`, which the TensorBoard of the workbench shows."""
 
 
 def aliases(

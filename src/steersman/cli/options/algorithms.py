@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, cast
 
 import typer
 
+from steersman.agents.configs import LIVE_DEFAULTS
 from steersman.agents.registry import EVOLUTION, AlgorithmSpec, algorithm_specs
 from steersman.cli.options.declaring import spelled
 from steersman.core.config.fields import ConfigField, config_fields, flag
@@ -37,9 +39,19 @@ def setting_fields() -> dict[str, ConfigField]:
     return {RENAMED.get(name, name): field for name, field in config_fields(LatencySettings).items()}
 
 
-def parameters_of(algorithm: str, names: Iterable[str], panel: str) -> list[inspect.Parameter]:
-    """Return parameters for some options of one algorithm, under the heading `panel`."""
-    return [_algorithm_parameter(name, [algorithm], panel) for name in names]
+def live_parameters(names: Iterable[str], panel: str) -> list[inspect.Parameter]:
+    """Return parameters for options of the algorithms that learn on a live cluster, under the heading `panel`."""
+    fields = {
+        algorithm: {
+            name: replace(field, default=defaults.get(name, field.default))
+            for name, field in algorithm_fields()[algorithm].items()
+        }
+        for algorithm, defaults in LIVE_DEFAULTS.items()
+    }
+    return [
+        _algorithm_parameter(name, {of: known[name] for of, known in fields.items() if name in known}, panel)
+        for name in names
+    ]
 
 
 def setting_parameters() -> list[inspect.Parameter]:
@@ -58,7 +70,13 @@ def training_parameters() -> list[inspect.Parameter]:
             owners.setdefault(name, []).append(algorithm)
     panels = [(_panel(algorithms), name) for name, algorithms in owners.items()]
     panels.sort(key=lambda pair: pair[0] != SHARED_PANEL)  # stable: otherwise in the order of the algorithms
-    return [*setting_parameters(), *(_algorithm_parameter(name, owners[name], panel) for panel, name in panels)]
+    return [
+        *setting_parameters(),
+        *(
+            _algorithm_parameter(name, {of: algorithm_fields()[of][name] for of in owners[name]}, panel)
+            for panel, name in panels
+        ),
+    ]
 
 
 def _panel(algorithms: list[str]) -> str:
@@ -69,13 +87,12 @@ def _panel(algorithms: list[str]) -> str:
     return "Options of actor-critic and ppo" if set(algorithms) == {"actor-critic", "ppo"} else SHARED_PANEL
 
 
-def _algorithm_parameter(name: str, algorithms: list[str], panel: str) -> inspect.Parameter:
-    known = {algorithm: algorithm_fields()[algorithm][name] for algorithm in algorithms}
+def _algorithm_parameter(name: str, known: Mapping[str, ConfigField], panel: str) -> inspect.Parameter:
     # A panel needs no names of its own algorithm, except for evolution, which is two.
-    named = panel == SHARED_PANEL or (len(algorithms) == 1 and algorithms[0].startswith(EVOLUTION))
+    named = panel == SHARED_PANEL or (len(known) == 1 and next(iter(known)).startswith(EVOLUTION))
     meanings = group_by_value({algorithm: field.option.help for algorithm, field in known.items()}, named)
-    defaults = group_by_value({algorithm: _shown(field.default) for algorithm, field in known.items()}, False)
-    default = f" [default: {'; '.join(defaults)}]" if any(_shown(field.default) for field in known.values()) else ""
+    values = {of: field.option.shown_default or _shown(field.default) for of, field in known.items()}
+    default = f" [default: {'; '.join(group_by_value(values, False))}]" if any(values.values()) else ""
     return _parameter(name, next(iter(known.values())), f"{' '.join(meanings)}{default}", panel)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from steersman.agents.registry import find_algorithm
 from steersman.cli.completing import algorithms, networks, objectives
-from steersman.cli.options.algorithms import list_networks, options_of, parameters_of
+from steersman.cli.options.algorithms import list_networks, live_parameters, options_of
 from steersman.cli.options.common import OBJECTIVES_HELP, path
 from steersman.cli.options.declaring import RequiresOption, option
 from steersman.cli.options.file import FROM_FILE, read_options, settings_of
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 PANEL = "Learning on the cluster (--learn)"
 _option = partial(option, rich_help_panel=PANEL)
-EXPLORATION = (
+OF_AGENTS = (
+    "gamma",
+    "learning_rate",
+    "actor_learning_rate",
+    "critic_learning_rate",
+    "batch_size",
+    "replay_size",
+    "update_every",
+    "target_update_every",
     "exploration",
     "initial_epsilon",
     "minimum_epsilon",
@@ -33,7 +41,7 @@ EXPLORATION = (
     "exploration_decisions",
     "use_heuristic",
 )
-"""Options of DQN that are options of the command, too."""
+"""Options of the algorithms that are options of the command, too; --options has the others."""
 LIVE_FROM_FILE = tuple(name for name in FROM_FILE if name != "reference")
 """What --options may say beside the options of the algorithm; the protocol is that of simulations."""
 
@@ -105,13 +113,13 @@ class LiveLearning:
     ] = False
 
 
-def exploration_parameters() -> list[inspect.Parameter]:
-    return parameters_of("dqn", EXPLORATION, PANEL)
+def agent_parameters() -> list[inspect.Parameter]:
+    return live_parameters(OF_AGENTS, PANEL)
 
 
-def check_unused(exploration: Mapping[str, Any]) -> None:
-    """Check that no option of exploration is given without --learn. Raises UsageError: one is."""
-    for name in exploration:
+def check_unused(of_agent: Mapping[str, Any]) -> None:
+    """Check that no option of agents is given without --learn. Raises UsageError: one is."""
+    for name in of_agent:
         raise UsageError(f"{flag(name)} belongs to --learn; give that too, or leave it out")
 
 
@@ -121,7 +129,7 @@ def live_plan_of(
     """Return the plan of learning, and check that its folder can be written.
 
     Args:
-        declared: options of exploration that were given.
+        declared: options of agents that were given.
         policy: value of --policy; a policy file is what the agent starts from.
         has_telemetry: whether nodes' metrics are known.
     """

@@ -61,6 +61,7 @@ class Option:
     help: str  # for `--help`, without the default
     valid: ValueCheck | None = None  # the range of values; None: any
     search: SearchSpace | None = None  # the values that `steersman tune` tries; None: only the default
+    shown_default: str = ""  # what `--help` says instead of the field's default, where that depends on others
     # Name of another field and the value without which this one has no effect; None: it always has one
     only_with: tuple[str, str] | None = None
 

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from tests.support.errors import raises
 from tests.support.servers.fake_prometheus import CPU, LATENCY, Told
+from tests.unit.docs.test_features import parse
 from tests.unit.evaluation.test_generated import policy_file
 
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.base import Agent
 from steersman.agents.dqn import DQN
-from steersman.agents.registry import find_algorithm
 from steersman.apps.learner import agent_process
 from steersman.apps.learner.agent_process import OtherSchedulers, run_agent
 from steersman.apps.learner.environment import LiveEnv
@@ -46,6 +46,7 @@ from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.envs.inflation.episodes import WorkloadOptions
 from steersman.objectives import registry
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
@@ -55,7 +56,9 @@ from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.registry import resolve
 from steersman.training.network import NetworkPlan
+from steersman.training.plans import PlanOptions, make_plan
 from steersman.training.run import RunEndedError
+from steersman.workloads.formats.openb import embedded
 
 NODES = tuple(Node(f"node-{i}", 8000, 32 << 30, pods=110) for i in range(6))
 POD = PodClass(Requests(cpu_milli=500, memory_bytes=1 << 30))
@@ -539,11 +542,33 @@ def test_fallback_choice_beyond_capacity_is_not_imitated():
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic", "ppo"])
-def test_default_discount_depends_on_the_objective(algorithm):
-    default = find_algorithm(algorithm).config().gamma
-    assert live_plan("steersman", options=AgentOptions(algorithm)).config.gamma == 0.0
-    for objective in ("allocation", "balance=1,allocation=0.5"):
-        assert live_plan("steersman", options=AgentOptions(algorithm, objective=objective)).config.gamma == default
+@pytest.mark.parametrize(
+    ("objective", "gamma"),
+    [("balance", 0.0), ("locality", 0.0), ("allocation", 0.99), ("balance=1,allocation=0.5", 0.99)],
+)
+def test_default_discount_is_that_of_the_objective_live_and_in_training(algorithm, objective, gamma):
+    assert live_plan("steersman", options=AgentOptions(algorithm, objective=objective)).config.gamma == gamma
+    pods = WorkloadOptions((embedded("default-small"),), objective)
+    assert make_plan(pods, "p", algorithm, PlanOptions()).config.gamma == gamma
+    assert make_plan(pods, "p", algorithm, PlanOptions(settings={"gamma": 0.5})).config.gamma == 0.5
+
+
+def test_options_of_aamls_agents_are_options_of_the_command(tmp_path):
+    words = "--gamma 0.9 --learning-rate 0.002 --replay-size 2000 --batch-size 99 --update-every 25".split()  # noqa: SIM905
+    words += ["--target-update-every", "2"]
+    schedule = ["schedule", "--learn", str(tmp_path / "run"), "--algorithm", "dqn", *words]
+    parse(schedule)
+    declared = {
+        name[2:].replace("-", "_"): json.loads(value) for name, value in zip(words[::2], words[1::2], strict=True)
+    }
+    learning = LiveLearning(learn=tmp_path / "run", algorithm="dqn", hidden="64,64")
+    config = live_plan_of(learning, declared, None, "steersman", has_telemetry=False).config
+    assert {name: getattr(config, name) for name in declared} == declared
+    learning = LiveLearning(learn=tmp_path / "run", algorithm="actor-critic")
+    rates = {"actor_learning_rate": 0.002, "critic_learning_rate": 0.004}
+    assert live_plan_of(learning, rates, None, "steersman", has_telemetry=False).config.critic_learning_rate == 0.004
+    with raises(UsageError, "--actor-learning-rate is not an option of dqn"):
+        live_plan_of(replace(learning, algorithm="dqn"), rates, None, "steersman", has_telemetry=False)
 
 
 def test_plans_are_checked(tmp_path):

@@ -28,7 +28,7 @@ from steersman.cli.options.common import (
     policy_option,
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
-from steersman.cli.options.live_learning import LiveLearning, check_unused, exploration_parameters, live_plan_of
+from steersman.cli.options.live_learning import LiveLearning, agent_parameters, check_unused, live_plan_of
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
@@ -169,7 +169,7 @@ class BindingOptions:
         )
 
 
-@partial(with_options, declared=exploration_parameters)
+@partial(with_options, declared=agent_parameters)
 def schedule(
     options: ScheduleOptions,
     queue: OrderOptions,
@@ -178,7 +178,7 @@ def schedule(
     logs: LogOptions,
     cluster: ClusterOptions,
     server: PolicyServer,
-    **exploration: Any,
+    **of_agent: Any,
 ) -> None:
     """Schedule the pods of a live cluster by any policy, or report what that would change.
 
@@ -209,7 +209,7 @@ def schedule(
     if options.policy is not None:
         name, order = queue.split(options.policy, shadow=options.shadow)
         options = replace(options, policy=name)
-    plan = _checked_plan(options, learning, exploration)
+    plan = _checked_plan(options, learning, of_agent)
     policy = options.policy or (None if plan is None else plan.default_fallback)
     if policy is None:
         raise UsageError("--policy is missing: a name such as steersman or kube-default, or a file")
@@ -280,14 +280,14 @@ def schedule(
         run_with_client(target, lambda client: LiveScheduler(client, settings).run())
 
 
-def _checked_plan(options: ScheduleOptions, learning: LiveLearning, exploration: Mapping[str, Any]) -> LivePlan | None:
+def _checked_plan(options: ScheduleOptions, learning: LiveLearning, of_agent: Mapping[str, Any]) -> LivePlan | None:
     if options.output is not None:
         check_new_folder(options.output)
     if learning.learn is None:
-        check_unused(exploration)
+        check_unused(of_agent)
         return None
     has_telemetry = options.telemetry is not None
-    return live_plan_of(learning, exploration, options.policy, options.scheduler, has_telemetry=has_telemetry)
+    return live_plan_of(learning, of_agent, options.policy, options.scheduler, has_telemetry=has_telemetry)
 
 
 def _follow(target: ClusterTarget, policy: str, options: ScheduleOptions, telemetry: Configuration | None) -> None:

@@ -1,4 +1,4 @@
-"""`examples/b`, an example of a score service for GPU pods: all its pods are assigned, simulated and on a cluster."""
+"""`examples/ndr2084`, a score service for GPU pods: all its pods are assigned, simulated and on a cluster."""
 
 import csv
 import re
@@ -22,7 +22,7 @@ __all__ = ["scheduler_program"]
 
 pytestmark = pytest.mark.e2e
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "b"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "ndr2084"
 SCHEDULER = "simon-scheduler"
 
 
