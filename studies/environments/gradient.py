@@ -321,7 +321,7 @@ def section(result: Json) -> str:
         **{name: each["words"] for name, each in result["variants"].items()},
         RULE: "greedy in the forecasts, nothing learned",
         EVOLUTION: f"evolution, {result['generations']} generations",
-        PACKAGED_POLICY: "the shipped policy, by evolution",
+        PACKAGED_POLICY: "`steersman`, fitted to each workload",
     }
     rows = [["`fgd`", tables.number(result["baseline"][tables.ALL]["mean"]), "", "", "", "", ""]]
     for name, text in words.items():
