@@ -19,7 +19,7 @@ COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[\d;
 """An escape sequence that sets a colour of text or background; bold and dim text is none."""
 WIDTH = {"TERM": "xterm-256color", "COLUMNS": "100"}
 
-HELP = "from steersman.cli.main import main; main(['policy', 'show', '--help'])"
+HELP = "from steersman.cli.main import main; main(['policy', 'show', '--help-all'])"
 TABLE = (
     "from rich.table import Table; from steersman.cli.output.display import print_table\n"
     "table = Table('Node'); table.add_row('n1', style='red'); print_table(table)"

@@ -38,7 +38,7 @@ def test_format_option_has_one_name() -> None:
 
     known = [(each.opts[0], each) for each in options(typer.main.get_command(cli.app))]
     formats = [each.type_descriptor.annotation for name, each in known if name == "--format"]
-    assert len(formats) == 13
+    assert len(formats) == 12
     assert all("json" in set(kind) and "table" in set(kind) for kind in formats)
     assert all(each.metavar in {"FILE", "FOLDER", "DIR"} for name, each in known if name == "--output")
 

@@ -309,7 +309,7 @@ class PolicyManager:
         return selectors
 
     async def begin(self, state: ClusterState) -> None:
-        """Build the first workload profile, before the first decider; activate a policy fitted to this cluster."""
+        """Build the first workload profile, before the first decider; activate one that is fitted to this cluster."""
         await self._rebuild_profile(state)
         self.comparison.recognise(_nodes(state), self.profile.classes)
 

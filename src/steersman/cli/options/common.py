@@ -88,7 +88,7 @@ class CommandGroup(typer.Typer):
     """A group of commands, all of which have `HelpLevels`."""
 
     def __init__(self, **further: Any) -> None:
-        needed = {"callback": _need_subcommand, "invoke_without_command": True}
+        needed: dict[str, Any] = {"callback": _need_subcommand, "invoke_without_command": True}
         names = {"help_option_names": ["-h", "--help"]}
         super().__init__(rich_markup_mode="markdown", context_settings=names, **(needed | further))
 

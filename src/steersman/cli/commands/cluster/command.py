@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -261,18 +262,18 @@ def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: boo
 
 
 async def _status(client: Any) -> dict[str, Any]:
-    from steersman.apps.local_cluster.occupancy import pods_by_phase, ready_nodes
-    from steersman.apps.runtime.listing import server_version
+    from steersman.apps.runtime.listing import ALL_PODS, NODES, server_version
+    from steersman.cluster.objects.api.decoding import node_from_json, valid_pod
 
     await _check_ready(client)
     version = await server_version(client)
-    ready, total = await ready_nodes(client)
-    phases = await pods_by_phase(client)
+    nodes, pods = (await client.list(NODES)).items, (await client.list(ALL_PODS)).items
+    phases = Counter(valid_pod(pod).status.phase or "Unknown" for pod in pods)
     return {
         "kubernetes": version,
         "server": redact_url(client.config.cluster.server),
-        "nodes": total,
-        "nodes_ready": ready,
+        "nodes": len(nodes),
+        "nodes_ready": sum(node_from_json(node).is_ready for node in nodes),
         "pods_by_phase": dict(sorted(phases.items())),
     }
 
