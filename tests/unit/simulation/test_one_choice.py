@@ -46,7 +46,7 @@ def promises(source: Sequence[str], pod: str, folder: Path, capsys: pytest.Captu
     run("fit", "policy", "--output", outputs[2])
     explained = json.loads(run("explain", "--pod", pod, "--format", "json"))
     assert said["fit policy"].startswith(f"{explained['member']} decides: ")
-    assert read_policy(outputs[2])[0].members == (explained["member"],)
+    assert read_policy(outputs[2])[0].name == explained["member"]
     return {**said, "explain": explained["choice"]}
 
 
