@@ -34,8 +34,8 @@ class WrittenPolicy:
     policy: Annotated[
         str,
         option(
-            "steersman or rules, which are chosen and fitted, or a rule such as fgd, a policy file or a formula. The latter "
-            "stay as they are and get the profile of the pods. POLICY+ORDER: the file also says who goes next.",
+            "steersman or rules, which are chosen and fitted, or a rule such as fgd, a policy file or a formula. The "
+            "latter stay as they are and get the profile of the pods. POLICY+ORDER: the file also says who goes next.",
             metavar="POLICY",
             autocompletion=rules_and_files,
         ),
