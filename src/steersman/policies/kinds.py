@@ -15,6 +15,7 @@ from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_metrics.rules import METRIC_RULES
 from steersman.policies.node_scores import local_scores
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
+from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.telemetry import TelemetryPolicy
 
 
@@ -37,6 +38,11 @@ def kube_scheduler(policy: Policy) -> KubeSchedulerPolicy | None:
 def stock_tuned(policy: Policy) -> StockTunedPolicy | None:
     """Return the policy if a search has to find its configuration, else None."""
     return policy if isinstance(policy, StockTunedPolicy) else None
+
+
+def portfolio(policy: Policy) -> PortfolioPolicy | None:
+    """Return the policy if simulations choose one of its members, else None."""
+    return policy if isinstance(policy, PortfolioPolicy) else None
 
 
 def observing_policy(policy: Policy) -> NetworkPolicy | None:

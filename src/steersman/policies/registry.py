@@ -265,7 +265,7 @@ def policy_path(spec: str) -> Iterator[Path]:
                 policy = cast(LinearPolicy, resolve(spec))
                 write_policy(file, greedy_forecast.forecast_card(policy.name), policy.tensors())
             yield file
-    elif not spec.endswith(SUFFIX) and not Path(spec).exists():
+    elif Path(spec).name == spec and not spec.endswith(SUFFIX) and not Path(spec).exists():
         expected = ", ".join((f"a policy file (run/policy{SUFFIX})", *FILE_NAMES, *HEURISTIC_IDS))
         raise UsageError(f"policy {spec} has no file; expected {expected}")
     else:

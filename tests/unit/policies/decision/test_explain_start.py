@@ -62,4 +62,4 @@ def test_explained_member_equals_the_prepared_one(tmp_path: Path, capsys: pytest
     assert main(["explain", "--pod", name, *files, "--format", "json"]) == 0
     member = json.loads(capsys.readouterr().out)["member"]
     assert member
-    assert f"steersman, its member {member} with" in prepared
+    assert f"{member} decides: " in prepared

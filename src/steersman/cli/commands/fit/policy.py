@@ -82,26 +82,26 @@ def policy(options: WrittenPolicy, fitting: FittingOptions, inputs: Inputs, arri
     from steersman.core.atomic_files import replacing
     from steersman.orders.order import AGE
     from steersman.policies.files.policy_file import SUFFIX, prepare_policy, with_stored_order, write_policy
-    from steersman.policies.kinds import as_linear
-    from steersman.policies.portfolio_policy import PortfolioPolicy
+    from steersman.policies.kinds import as_linear, portfolio
     from steersman.policies.registry import policy_path, resolve, split_order
 
     name, order = split_order(options.policy)
     decides, warn = resolve(options.policy), Warnings()
+    choice = portfolio(decides)
     if is_text and decides.order != AGE:
         raise UsageError(f"--output {output}: a formula has no order; expected a name in {SUFFIX}, or {name}+age")
-    if isinstance(decides, PortfolioPolicy) or not order:
+    if choice or not order:
         inputs.check()
-    if not isinstance(decides, PortfolioPolicy):
+    if choice is None:
         for each in every_option(fitting, arrivals).values():
             if each.is_given:
                 raise UsageError(f"{each.flag} belongs to --policy steersman and rules, which are chosen; leave it out")
     comments: tuple[str, ...] = ()
     with policy_path(name) as file:
         (source,) = inputs.read(warn) if given_options(inputs) else (None,)
-        if isinstance(decides, PortfolioPolicy):
+        if choice:
             assert source is not None
-            result = _fit(decides, source, fitting, arrivals, warn)
+            result = _fit(choice, source, fitting, arrivals, warn)
             decides, card, arrays = result.policy, result.card, result.arrays
             comments = f"Fitted to {source.name}: {len(source.nodes)} nodes, {len(source.pods)} pods.", result.evidence
         elif source is None:
