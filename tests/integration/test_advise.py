@@ -59,7 +59,7 @@ def advised(command: list[str], capsys: Capture) -> tuple[list[str], dict[str, A
     assert f"wrote {', '.join(sorted(each.name for each in output.iterdir()))} to {output}" in said.err
     record = json.loads((output / "advice.json").read_text())
     assert record["advice"] in (output / "report.html").read_text().replace("&#39;", "'")
-    assert (output / "README.md").read_text().startswith(f"# {record['advice']}\n")
+    assert (output / "README.md").read_text().splitlines()[1] == f"# {record['advice']}"
     return said.out.splitlines(), record
 
 

@@ -37,6 +37,7 @@ SIMPLE = replace(DEFAULT_PROFILE, fit=ScoringStrategy(MOST_ALLOCATED, (("nvidia.
 SHAPED = replace(DEFAULT_PROFILE, fit=ScoringStrategy(REQUESTED_TO_CAPACITY, (("cpu", 1),), ((0, 0), (100, 100))))
 SCHEDULERS = {"scheduler.yaml", "scheduler.aks.yaml"}
 ALWAYS = {"README.md", "advice.json", "report.html"}
+MARKED = {"README.md", "advice.json", "scheduler.yaml", "scheduler.aks.yaml", "kube-scheduler+json.yaml"}
 MADE = datetime(2026, 11, 29, 12, tzinfo=UTC)
 COMMAND = "steersman advise --nodes n.json --pods p.json"
 NOISE = np.array([-0.2, 0.2] * 5)
@@ -183,6 +184,9 @@ def test_waits_that_are_not_told_apart_are_said_to_be_so(tmp_path: Path, workloa
 
 def test_nothing_to_do_has_no_files_and_removes_those_of_an_earlier_advice(tmp_path: Path, workload: Workload) -> None:
     written(tmp_path / "out", ways_of(workload, stock_tuned=3.0))
+    # Whatever the length of the advice, they say first by what they were made.
+    for name in sorted(MARKED & {each.name for each in (tmp_path / "out").iterdir()}):
+        assert b"steersman advise" in (tmp_path / "out" / name).read_bytes()[:64], name
     check_output(tmp_path / "out", ADVICE_FILES)
     text, names = written(tmp_path / "out", ways_of(workload, steersman=0.4))
     assert names == ALWAYS
