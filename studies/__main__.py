@@ -23,7 +23,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.signals import interruptible
 from steersman.policies.registry import packaged_portfolio
 from steersman.simulation.selection import choice
-from studies import tables
+from studies import picture, tables
 from studies.common import BUILD, desk, duration, plain, write_json
 from studies.sources import SOURCES
 
@@ -194,8 +194,9 @@ def write_report(every: dict[str, Study], quick: bool) -> Path:
     if not quick:
         parts.append("[Notes from experiments](results/notes.md) says what was tried without a study.\n")
         (pages / "notes.md").write_text(NOTES.read_text())
-    if not quick and (result := every["kube_scheduler"].shown(quick)):
-        (report / "gain.svg").write_text(every["kube_scheduler"].module.picture(result["result"]))
+    of_policies, of_files = (every[name].shown(quick) for name in ("any_cluster", "kube_scheduler"))
+    if not quick and of_policies and of_files:
+        (report / "gain.svg").write_text(picture.gain(of_policies["result"]["values"], of_files["result"]["values"]))
     index = report / "results.md"
     index.write_text("\n".join(parts))
     return index

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+
+from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED
+from steersman.policies.registry import PACKAGED_POLICY
 from studies.common import Json
 
 ROW, TOP, LEFT, SCALE = 46, 44, 250, 4.2
@@ -16,6 +21,22 @@ text { font: 15px system-ui, sans-serif; fill: #1d2430 } .quiet { font-size: 13p
   text { fill: #e4e7eb } .quiet { fill: #a3adba } .left { fill: #323b47 } .c { fill: #77aadd } .b { fill: #99ddff }
 }
 """
+
+
+def gain(of_policies: Sequence[Json], of_files: Sequence[Json]) -> str:
+    """Return the picture as SVG.
+
+    Args:
+        of_policies: clusters of `any_cluster` with the allocation by policy and seed.
+        of_files: those of `kube_scheduler`, which has the same ones and lists of openb.
+    """
+    tuned = {each["name"]: each["allocation"][STOCK_TUNED] for each in of_files}
+    means = {
+        "kube-scheduler's default": np.mean([each["allocation"][KUBE_DEFAULT] for each in of_policies]),
+        "one file of it edited": np.mean([tuned[each["name"]] for each in of_policies]),
+        "steersman": np.mean([each["allocation"][PACKAGED_POLICY] for each in of_policies]),
+    }
+    return bars({title: float(mean) for title, mean in means.items()}, len(of_policies))
 
 
 def bars(means: Json, clusters: int) -> str:

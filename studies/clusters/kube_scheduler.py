@@ -22,7 +22,6 @@ from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
 from studies.clusters.any_cluster import allocations, clusters
 from studies.common import Json, Progress, Say, desk, published, short_name
-from studies.picture import bars
 
 NAME = "kube_scheduler"
 MINUTES = 10
@@ -95,17 +94,6 @@ def claim(result: Json) -> str:
         f"On {len(values)} such clusters an edited configuration of an unmodified kube-scheduler gains "
         f"{tables.interval(tuned)} points of GPUs allocated, `steersman` {tables.interval(ours)}."
     )
-
-
-def picture(result: Json) -> str:
-    """Return the README's picture, as SVG."""
-    values = [each for each in result["values"] if each["name"].startswith("validation-")]
-    titles = {
-        KUBE_DEFAULT: "kube-scheduler's default",
-        STOCK_TUNED: "one file of it edited",
-        PACKAGED_POLICY: "steersman",
-    }
-    return bars({title: float(_means(values, name).mean()) for name, title in titles.items()}, len(values))
 
 
 def section(result: Json) -> str:
