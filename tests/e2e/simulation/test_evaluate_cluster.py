@@ -121,7 +121,10 @@ def test_other_commands_take_a_live_cluster(filled: LocalCluster, tmp_path: Path
         outcomes = [row["outcome"] for row in csv.DictReader(lines)]
     assert outcomes.count("failed") == 2
     prepared = tmp_path / "mine.safetensors"
-    filled.must("fit", "policy", *live, "--policy", "steersman", "--output", str(prepared))
+    refused = filled.steersman("fit", "policy", *live, "--policy", "steersman", "--output", str(prepared))
+    assert "its nodes or pods have no GPU; policies are fitted to GPUs; expected a rule" in refused.stderr
+    assert not prepared.exists()
+    filled.must("fit", "policy", *live, "--policy", "fgd", "--output", str(prepared))
     assert prepared.exists()
     refused = filled.steersman("simulate", *live, "--context", "nowhere", "--policy", "fgd", "--output", "run")
     assert refused.returncode != 0
