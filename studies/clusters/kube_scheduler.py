@@ -24,13 +24,13 @@ from studies.clusters.any_cluster import allocations, clusters
 from studies.common import Json, Progress, Say, desk, published, short_name
 
 NAME = "kube_scheduler"
-MINUTES = 10
+MINUTES = 60
 DATA = ("openb",)
 SIMPLE = f"{STOCK_TUNED}, EKS"
 """Found among what EKS takes."""
 FAR_BELOW = 0.5
 """Points below the default that count as a loss."""
-OPENB = ("default", "cpu050", "gpushare40", "gpuspec10", "multigpu40")
+OPENB = ("default", "cpu050", "gpushare40")
 """One list of openb's pods of each kind."""
 
 
