@@ -84,9 +84,15 @@ def _cluster(asked: Json) -> Json:
     return {**value, "allocation": allocated}
 
 
+def _by_source(result: Json) -> tuple[list[Json], list[Json]]:
+    """Return the values of generated clusters, and those of lists of openb."""
+    generated = [each for each in result["values"] if each["name"].startswith("validation-")]
+    return generated, [each for each in result["values"] if each not in generated]
+
+
 def claim(result: Json) -> str:
     """Return what it shows, in a sentence."""
-    values = [each for each in result["values"] if each["name"].startswith("validation-")]
+    values, _ = _by_source(result)
     tuned, ours = (
         tables.spread(_means(values, name) - _means(values, KUBE_DEFAULT)) for name in (STOCK_TUNED, PACKAGED_POLICY)
     )
@@ -98,8 +104,7 @@ def claim(result: Json) -> str:
 
 def section(result: Json) -> str:
     """Return the page of docs/results."""
-    openb = [each for each in result["values"] if not each["name"].startswith("validation-")]
-    values = [each for each in result["values"] if each not in openb]
+    values, openb = _by_source(result)
     means = {name: _means(values, name) for name in (KUBE_DEFAULT, STOCK_TUNED, SIMPLE, PACKAGED_POLICY)}
     whole = means[PACKAGED_POLICY] - means[KUBE_DEFAULT]
     rows = []
@@ -119,7 +124,7 @@ def section(result: Json) -> str:
         "memory and GPUs, and weights and resources of kube-scheduler's two plugins of resources. "
         f"`{SIMPLE}` is found among what EKS takes. Where no gain was shown the default stays: "
         f"{len(values) - kept[STOCK_TUNED]} and {len(values) - kept[SIMPLE]} clusters. A search took "
-        f"{np.median(seconds):.0f} s in the median, beside other work.",
+        f"{np.median(seconds):.0f} s in the median on a machine with other work.",
         "",
         tables.markdown(
             ["policy", "GPUs allocated, %", "against the default", "of steersman's gain, %", "0.5 below"], rows

@@ -19,6 +19,7 @@ from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables
 from studies.clusters.any_cluster import clusters
 from studies.common import Json, Progress, Say, desk
+from studies.tables import Floats
 
 NAME = "steady_state"
 MINUTES = 40
@@ -82,7 +83,10 @@ def _waits(simulator: Simulator, policy: Policy, load: float, seeds: list[int]) 
 def claim(result: Json) -> str:
     """Return what it shows, in a sentence."""
     loads = [str(result["loads"][0]), str(result["loads"][-1])]
-    ours, stock = ([_wait_ratio(result, load, name) for load in loads] for name in (PACKAGED_POLICY, "kube-default"))
+    ours, stock = (
+        [_wait_ratio(_mean_waits(result, load, name), _mean_waits(result, load, BASELINE)) for load in loads]
+        for name in (PACKAGED_POLICY, "kube-default")
+    )
     return (
         f"Where pods come and go, they wait {ours[0]} times as long as under `fgd` at a load of {loads[0]} and "
         f"{ours[1]} at {loads[1]} on {len(result['values'])} clusters; under kube-scheduler's default {stock[0]} and "
@@ -90,10 +94,14 @@ def claim(result: Json) -> str:
     )
 
 
-def _wait_ratio(result: Json, load: str, name: str) -> str:
-    waits = (np.array([np.mean(each["waits"][load][of]) for each in result["values"]]) for of in (name, BASELINE))
-    value, baseline = waits
-    return _ratio(tables.spread(np.log((value + MINUTE) / (baseline + MINUTE))))
+def _mean_waits(result: Json, load: str, name: str) -> Floats:
+    """Return [clusters] mean waits in seconds."""
+    return np.array([np.mean(each["waits"][load][name]) for each in result["values"]])
+
+
+def _wait_ratio(waits: Floats, baseline: Floats) -> str:
+    """`0.93 (0.88 to 0.97)`: the geometric mean over clusters, a minute added to both."""
+    return _ratio(tables.spread(np.log((waits + MINUTE) / (baseline + MINUTE))))
 
 
 def section(result: Json) -> str:
@@ -101,19 +109,18 @@ def section(result: Json) -> str:
     rows = []
     for load in map(str, result["loads"]):
         waits = {
-            name: np.array([np.mean(each["waits"][load][name]) for each in result["values"]])
+            name: _mean_waits(result, load, name)
             for name in (*result["rules"], NOT_FITTED, PACKAGED_POLICY)
             if name in result["values"][0]["waits"][load]
         }
         best = np.min([waits[name] for name in result["rules"]], axis=0)
         for name, value in waits.items():
             worse = (value + MINUTE) / (best + MINUTE) > WORSE
-            logs = np.log((value + MINUTE) / (waits[BASELINE] + MINUTE))
             rows.append(
                 [
                     f"`{name}`, {load}",
                     tables.number(float(np.median(value)) / MINUTE, 1),
-                    "" if name == BASELINE else _ratio(tables.spread(logs)),
+                    "" if name == BASELINE else _wait_ratio(value, waits[BASELINE]),
                     str(int(worse.sum())),
                 ]
             )

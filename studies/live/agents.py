@@ -261,7 +261,7 @@ def _fill(at: Desk, asked: Json, pool: _ClusterPool, contenders: dict[str, str])
 def claim(result: Json) -> str:
     """Return what it shows, in a sentence."""
     variances = {name: row[OVER]["values"]["mean"] for name, row in result["comparison"].items()}
-    agents = sorted((value, name) for name, value in variances.items() if ", " in name)
+    agents = sorted((value, name) for name, value in variances.items() if name in AGENTS)
     return (
         "Four untrained agents learned on a cluster in about 1,000 bindings to leave a variance of the nodes' CPU of "
         f"{', '.join(f'{value:.1f} ({name})' for value, name in agents)}; kube-scheduler's default leaves "
@@ -309,8 +309,8 @@ Deployments of {fills.replicas[0]} to {fills.replicas[1]} pods on {fills.nodes} 
 until {100 * fills.load:g} % of CPU, memory or pods is requested. Then all are deleted, and the next filling
 begins. There are {resets} resets of {deployments:.0f} Deployments. The budget of a training is
 {min(bindings):,} to {max(bindings):,}
-bindings and {min(minutes):.1f} to {max(minutes):.1f} minutes, with up to {result["clusters"]} clusters beside each
-other on two busy cores.
+bindings and {min(minutes):.1f} to {max(minutes):.1f} minutes, with up to {result["clusters"]} clusters at a time
+on two busy cores.
 Each agent is trained {result["trainings"]} times. In each the agent decided at least {answered:.1f} % of the pods
 (a rule decides where it does not answer within two seconds). The reward is 1 - 2 s / (s + 1), where s is the standard
 deviation over nodes of the share of CPU in use. The table shows its mean and the mean variance of a decision, in the

@@ -61,7 +61,8 @@ def run(say: Say, quick: bool = False) -> Json:
     for agent in AGENTS:
         for seed in asked["training_seeds"]:
             plan = _plan(agent, seed)
-            limits = TrainingLimits(asked["iterations"] or find_algorithm(plan.algorithm).iterations)
+            spec = find_algorithm(plan.algorithm)
+            limits = TrainingLimits(asked["iterations"] or spec.iterations, validate_every=spec.validate_every)
             files[plan.name], trained[plan.name] = train_plan(at, plan.name, plan, limits)
     policies, seeds = (*RULES, *map(str, files.values())), tuple(asked["seeds"])
     recordings = tuple(recording(name) for name in asked["runs"])

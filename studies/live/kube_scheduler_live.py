@@ -342,7 +342,7 @@ all of them {sum(hits)} of {len(hits)}. Problems (pods lost or moved, nodes beyo
 {sum(each["fitting"] for each in runs)}.""",
         _gain_table(values),
         f"""The same draws were simulated {result["replays"]} times each, with other orders of nodes and other random
-choices among equal scores; the means of their gains stand in brackets above. {sum(own)} of {len(own)} gains lie
+choices among equal scores; the means of their gains are in brackets above. {sum(own)} of {len(own)} gains lie
 where 95 % of the simulations of their own draw lie. The table shows the GPUs allocated live minus the mean of the
 simulations, in points. The last columns count pods that fare otherwise in a run than in a simulation, and in brackets
 those in which two simulations differ, means of the draws.""",
