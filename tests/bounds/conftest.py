@@ -1,17 +1,10 @@
 """These tests need a process of their own, in which no kernel is compiled: `make test-bounds`."""
 
-import atexit
 import os
-import shutil
-import tempfile
 
 import pytest
 
 if "STEERSMAN_CHECK_BOUNDS" in os.environ:
-    # What an earlier run has planned is not looked up: it would be planned without its kernels.
-    os.environ["STEERSMAN_CACHE_DIR"] = folder = tempfile.mkdtemp(prefix="steersman-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-
     from tests.bounds.checking import install
 
     install()

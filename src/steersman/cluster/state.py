@@ -194,7 +194,6 @@ class ClusterState:
                 self._note(pod, replace(placed, devices=devices))
 
     def _recount(self, slot: int) -> None:
-        """Recompute what is free on a node from its pods."""
         arrays, devices = self.arrays, self.arrays.gpu_free.shape[1]
         arrays.free[slot] = arrays.allocatable[slot]
         arrays.nonzero[slot] = 0

@@ -49,19 +49,6 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steersman"
 
 
-def delete_least_recently_used(folder: Path, kept: int) -> None:
-    """Delete all files of a cache folder but the most recently used; another process may delete at the same time."""
-    files = []
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                if entry.is_file():
-                    files.append((entry.stat().st_mtime, entry.path))
-    for _, path in sorted(files)[:-kept]:
-        with suppress(OSError):
-            os.unlink(path)
-
-
 class KernelCache(NullCache):
     """Machine code of one kernel on disk, one file for each key."""
 
@@ -97,7 +84,15 @@ class KernelCache(NullCache):
             write_atomically(file, hashlib.sha256(body).digest() + body)
         except (OSError, InputError):
             return
-        delete_least_recently_used(file.parent, KEPT_FILES)
+        files = []
+        with suppress(OSError), os.scandir(file.parent) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # another process may delete at the same time
+                    if entry.is_file():
+                        files.append((entry.stat().st_mtime, entry.path))
+        for _, path in sorted(files)[:-KEPT_FILES]:  # all but the most recently used
+            with suppress(OSError):
+                os.unlink(path)
 
     def _file_name(self, sig: Any, processor: tuple[str, ...]) -> str:
         arguments = sig.args if hasattr(sig, "args") else sig

@@ -201,7 +201,6 @@ def write_advice(folder: Path, ways: Ways, advice: Advice, command: str, made: d
 
 
 def _write_files(stage: Path, ways: Ways, facts: Mapping[str, str]) -> None:
-    """Write what the advised way needs."""
     kind, decides = _kind(ways), ways.decided_by(ways.advised)
     comment = "".join(f"# {name.replace('_', ' ')}: {text}\n" for name, text in facts.items())
     if kind in (FILE, ORDERED):

@@ -119,7 +119,6 @@ def context_names(kubeconfig: Path | None = None) -> list[str]:
 
 
 def _files(kubeconfig: Path | None, stated: str) -> list[Path]:
-    """Return the file that is given, else those of $KUBECONFIG or ~/.kube/config that exist."""
     if kubeconfig is not None:
         return [kubeconfig.expanduser()]
     listed = [Path(name) for name in stated.split(os.pathsep) if name] or [Path.home() / ".kube" / "config"]
@@ -209,7 +208,6 @@ def _convert(raw: Any, kind: type[T], file: Path, where: str) -> T:
 
 
 def _absolute(part: T, file: Path, fields: Sequence[str]) -> T:
-    """Return a part of the configuration with paths relative to the file made absolute."""
     changed = {name: str(file.absolute().parent / getattr(part, name)) for name in fields if getattr(part, name)}
     return msgspec.structs.replace(part, **changed)  # type: ignore[type-var]
 

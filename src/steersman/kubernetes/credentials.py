@@ -160,7 +160,6 @@ async def _run(plugin: ExecConfig, config: KubeConfig) -> ExecStatus:
 
 
 async def _start(plugin: ExecConfig, environment: dict[str, str]) -> asyncio.subprocess.Process:
-    """Start a plugin in its own process group, so that its children are killed with it."""
     starting = asyncio.create_task(
         asyncio.create_subprocess_exec(
             plugin.command,

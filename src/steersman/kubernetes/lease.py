@@ -156,7 +156,6 @@ class LeaderElection:
             raise LeaseLostError(f"lease {self.namespace}/{self.name} was lost: {why}")
 
     async def _renew(self, task: asyncio.Task[None]) -> None:
-        """Renew until the task has ended or the lease is lost."""
         while not task.done() and (left := self._until - self._clock()) > 0:
             # Not beyond the deadline, at which the leader must stop even if a renewal would be due later.
             await asyncio.wait({task}, timeout=min(self.times.retry, left))
@@ -164,7 +163,6 @@ class LeaderElection:
                 await self._try_acquire_or_renew()
 
     async def _try_acquire_or_renew(self) -> bool:
-        """Try once to acquire or renew the lease, and return whether that succeeded."""
         # As client-go (NewFromKubeconfig): a request that hangs leaves time for another within the deadline.
         patience = self.times.renew_deadline / 2
         if self.is_leader:

@@ -248,7 +248,6 @@ def _read(spec: str) -> _Text:
 
 
 def _of_file(spec: str, text: _Text) -> Order:
-    """Return the order of an order file or of a policy file, changed as the text states."""
     file = Path(text.name)
     stored = read_policy_order(file)
     order = open_order(file)[1] if stored is None else from_policy_order(file, stored)

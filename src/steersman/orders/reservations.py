@@ -260,7 +260,6 @@ def _take_nodes(
 
 @inlined_kernel
 def _open(res: ReservationArrays, n: int) -> None:
-    """Note that a node is reserved no more."""
     for i in range(res.state[OPENED]):
         if res.opened[i] == n:
             return

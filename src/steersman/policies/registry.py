@@ -109,7 +109,6 @@ def _limited(name: str, percent: str) -> Policy:
 
 
 def _of_minor(name: str, minor: str) -> Policy:
-    """Return a policy of kube-scheduler as a minor of Kubernetes has it."""
     rules = rules_of(minor)
     if is_configuration(name):
         policy = configured_policy(name, minor)

@@ -196,7 +196,6 @@ class TelemetryCollector:
     def _by_node(
         self, feature: str, series: Sequence[Series], nodes: NodeNames, *, count: bool
     ) -> dict[tuple[str, str], list[Series]]:
-        """Return series by node and, of latencies, by users."""
         label, user_label = self.configuration.node_label(feature), self.configuration.features[feature].user_label
         series_by_node: dict[tuple[str, str], list[Series]] = {}
         strange = ""

@@ -177,7 +177,6 @@ def configuration(document: Mapping[str, Any], source: Path | str = "configurati
 
 
 def _with_defaults(given: object, source: Path | str) -> dict[str, FeatureQuery]:
-    """Return the features of a file, each over its default."""
     if given is None:
         given = {}
     if not isinstance(given, dict):

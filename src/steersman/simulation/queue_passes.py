@@ -151,7 +151,6 @@ def _may_backfill(nodes: NodeArrays, classes: ClassArrays, arrivals: Arrivals, r
 
 @inlined_kernel
 def _update_score(run: Run, g: int, time: float) -> None:
-    """Set the score by which a group is tried."""
     q, a = run.queue, run.queue.first[g]
     set_score(q, g, score(q, a, time, _free_share(run), run.cursor[WAITING_NOW], 0.0))
 

@@ -274,7 +274,6 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
 
 
 def _numbers(values: Iterable[Hashable]) -> Ints:
-    """Return a number for each value, in order of first occurrence."""
     known: dict[Hashable, int] = {}
     return np.array([known.setdefault(value, len(known)) for value in values], dtype=np.int64)
 

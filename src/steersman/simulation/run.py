@@ -679,7 +679,6 @@ class Execution:
         return self._waits(self._record()).after(self.plan.standing + self.plan.warm)
 
     def _record(self) -> event_arrays.EventRecord:
-        """Return the record without room for further events."""
         count = int(self.run.cursor[event_arrays.EVENTS])
         columns = ("time", "numbers", "sums", "reasons")
         return self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})

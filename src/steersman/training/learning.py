@@ -173,7 +173,6 @@ def find_device(name: str) -> str:
 
 
 def _search(plan: LearningPlan) -> EpisodeEvolution:
-    """Return evolution with its network, untrained."""
     from steersman.agents.evolution.episodes import EpisodeEvolution
 
     sizes = sizes_of(plan.scene.make(1).single_observation_space)
@@ -182,7 +181,6 @@ def _search(plan: LearningPlan) -> EpisodeEvolution:
 
 
 def _agent(plan: LearningPlan, device: str) -> Agent:
-    """Return a gradient algorithm with its network, untrained."""
     from steersman.agents.base import teacher_of
     from steersman.agents.buffers.recording import Recording
 

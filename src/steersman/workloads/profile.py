@@ -93,7 +93,6 @@ def typical_pods(
 
 
 def _frequent(counts: Counter[Kind], popularity_percent: float) -> list[tuple[Kind, int]]:
-    """Return the most frequent kinds that together reach a share of all, with their counts."""
     ranked = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
     total, reached, chosen = sum(counts.values()), 0, 0
     while chosen < len(ranked) and reached * 100 < popularity_percent * total:

@@ -106,7 +106,7 @@ def test_recounted_fragmentation_equals_the_incremental_one(files, monkeypatch):
 
 
 def test_a_prepared_policy_does_not_plan(files, monkeypatch):
-    monkeypatch.setattr(planning.plan_cache, "kept", lambda *_: pytest.fail("it planned"))
+    monkeypatch.setattr(planning, "plan_losses", lambda *_: pytest.fail("it planned"))
     planning.planned_losses.cache_clear()
     Simulator(part("cpu050")).run(str(files / "gpu.safetensors"), seed=1)
 

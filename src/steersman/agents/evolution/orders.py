@@ -177,7 +177,6 @@ class WeightSearch(ABC):
         return [((first + k) % workloads, seed, source) for k, (seed, source) in enumerate(drawn.tolist())]
 
     def _weights(self, searched: Array) -> Array:
-        """Return all weights from those that are searched for."""
         weights = self._first.copy()
         weights[self._searched] = searched
         return weights

@@ -381,7 +381,6 @@ class Evolution:
 def _open_evaluator(
     workloads: Sequence[Workload], task: SimulationTask, reference: str
 ) -> Callable[[Candidates], Array]:
-    """Return the function that runs episodes in a worker process."""
     return partial(_gains, CandidateEvaluator(workloads, task, reference))
 
 

@@ -216,7 +216,6 @@ class _Sum:
 
 
 def _parts(count: int, resets: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last step of each filling."""
     ends = [*resets, *([count] if not resets or resets[-1] < count else [])]
     # Not strict: there is one beginning more than ends.
     return list(zip([1, *(end + 1 for end in ends)], ends, strict=False))

@@ -162,7 +162,6 @@ class CounterfactualCache(ClusterCache):
             self.pending.pop(pod.key, None)
 
     def _waits_for_room(self, pod: CachedPod) -> bool:
-        """Return whether the policy knows all that a pending pod may wait for."""
         return not (pod.gated or pod.deleting or pod.nominated or pod.claims or pod.unmodelled)
 
     def bind(self, pod: CachedPod, node: str, head: LivePod) -> None:

@@ -94,7 +94,6 @@ def settings_of(file: Path, stated: Mapping[str, Any], algorithm: AlgorithmSpec)
 
 
 def _filled(options: Any, stated: dict[str, Any]) -> Any:
-    """Return options with those of the file that were not given."""
     names = [field.name for field in fields(options) if field.name in stated]
     return replace(options, **{name: stated[name] for name in names if getattr(options, name) is None})
 

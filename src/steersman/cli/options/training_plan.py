@@ -228,7 +228,6 @@ def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings
 
 
 def _full_name(name: str) -> str:
-    """Return the name of a workload in results."""
     from steersman.workloads.formats.openb import POD_FILE, embedded_names
 
     return f"{POD_FILE}{name}" if name in embedded_names() else name

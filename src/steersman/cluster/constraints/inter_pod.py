@@ -540,7 +540,6 @@ class InterPodConstraints:
         self._arrays = old._replace(conflicts=conflicts, held=_appended(old.held, held))
 
     def _extend_nodes(self) -> None:
-        """Add domains and node filters."""
         old, size = self._arrays, len(self._table)
         columns = [self._table.label(key) for key in list(self._keys)[len(old.domain) :]]
         filters = list(self._filters)[len(old.included) :]

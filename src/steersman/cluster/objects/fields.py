@@ -231,7 +231,6 @@ def _strict_decoder(kind: str) -> msgspec.json.Decoder[Any]:
 
 @cache
 def _strict_type(kind: str) -> Any:
-    """Return a type of which each field is optional, and none is unmodelled or unknown."""
     fields = []
     for name, rule in kubernetes_table().fields[kind].items():
         if rule.use != UNMODELLED:

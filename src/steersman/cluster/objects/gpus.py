@@ -131,7 +131,6 @@ def pod_gpus(plain: Mapping[str, int], path: str, annotations: Object, notes: st
 
 
 def _annotated(annotations: Object, key: str, path: str, limit: int, unit: str) -> int | None:
-    """Return a whole number in an annotation, with or without quotes."""
     value = annotations.get(key)
     if value is None:
         return None

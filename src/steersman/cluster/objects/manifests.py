@@ -211,7 +211,6 @@ def _container(
 
 
 def _need_features(spec: Manifest, features: Iterable[str]) -> None:
-    """Write what makes a pod need these features of its node."""
     for feature in features:
         if feature == RESTART_ALL:
             rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0]}}

@@ -187,7 +187,6 @@ def _spec(spec: PodSpec) -> PodSpec:
 
 
 def _status(status: PodStatus) -> PodStatus:
-    """Return what the kubelet has granted to a pod."""
     resizes = [each for each in status.conditions or () if each.type == RESIZE_PENDING]
     if not (resizes or status.container_statuses or status.init_container_statuses or status.resources):
         return NO_STATUS

@@ -124,7 +124,6 @@ def _draw(filling: FillState, rules: EpisodeRules, e: int) -> None:
 
 @inlined_kernel
 def _clear(filling: FillState, e: int) -> None:
-    """Remove all pods from the cluster."""
     nodes, counts, now = filling.nodes, filling.counts[e], filling.summary[e, NOW]
     for n in range(counts[NODES]):
         for r in range(nodes.free.shape[2]):

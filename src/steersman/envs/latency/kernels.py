@@ -115,7 +115,6 @@ def placement_latency(simulator: SimulatorState, settings: LatencySettings, e: i
 
 @inlined_kernel
 def _summarise(simulator: SimulatorState, task: LatencyConfig, e: int) -> None:
-    """Write the true state into the row that formulas read."""
     row, nodes = task.row, simulator.scheduler_view.counts[e, NODES]
     used, share, square = 0, 0.0, 0.0
     for n in range(nodes):

@@ -333,7 +333,6 @@ def _copy_rows(source: Any, target: Any, fields: tuple[str, ...], from_rows: lis
 
 
 def _digest(seed: int, *parts: str) -> int:
-    """Return 64 bits that depend on a seed and on texts."""
     text = "\0".join((str(seed), *parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 

@@ -73,7 +73,6 @@ class PlotGroup:
 
 
 def _unit_of(span: float) -> tuple[str, float]:
-    """Return the largest unit of which seconds are at least three, and its seconds."""
     return next((unit for unit in TIME_UNITS if span >= 3 * unit[1]), TIME_UNITS[-1])
 
 

@@ -146,7 +146,6 @@ class ClusterCache(PodStore):
                 self.listener.on_pod_pending(pod)
 
     def _decoded(self, head: LivePod, raw: msgspec.Raw) -> CachedPod:
-        """Return a pod as it is now, to be kept or compared with the one that is known."""
         pod, known = self._decoder.decode(head, raw), self.pods.get(head.key)
         if pod.problem and (known is None or known.problem != pod.problem):
             log.warning("pod half understood", pod=pod.key, why=pod.problem)
@@ -174,7 +173,6 @@ class ClusterCache(PodStore):
                 self.listener.on_pod_pending(pod)
 
     def _update_pod(self, pod: CachedPod, head: LivePod, raw: msgspec.Raw) -> bool:
-        """Decode a pod again, and return whether its model changed."""
         fresh = self._decoded(head, raw)
         fresh.pod = replace(fresh.pod, terminating=pod.deleting)  # stored JSON may be older
         if pod.node:

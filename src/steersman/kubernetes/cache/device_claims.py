@@ -138,7 +138,6 @@ class DeviceClaims:
             self._slice_changed(key)
 
     def _follow(self, key: str) -> set[str]:
-        """Record the devices of a claim, and return the pods whose devices changed."""
         claim = self._claims.get(key)
         before, now = self._held.get(key), None if claim is None else self._held_by(claim)
         if before == now:

@@ -82,7 +82,6 @@ class PodDecoder:
             return partial_pod(document).unbound(), str(error)
 
     def _note_selecting(self, head: LivePod, raw: msgspec.Raw) -> None:
-        """Store the JSON of a pod that selects namespaces by labels."""
         if selects_namespaces(head.spec):
             # A copy: the original is a view that would keep a whole page of the list in memory.
             self.selecting[head.key] = msgspec.Raw(bytes(raw))

@@ -140,7 +140,6 @@ def _resources(specs: Sequence[api.ResourceSpec] | None, path: str) -> tuple[tup
 
 
 def _shape(points: Sequence[api.ShapePoint] | None, path: str) -> tuple[tuple[int, int], ...]:
-    """Return (utilization, score in 0..100) of the points of a shape."""
     if not points:
         raise FieldError(path, "is missing; expected at least one point of utilization and score")
     shape = tuple((point.utilization or 0, 10 * (point.score or 0)) for point in points)

@@ -129,7 +129,6 @@ class NodeMetricsView:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _substituted_view(self, query: PodQuery) -> SchedulerView:
-        """Return the view for one pod, with substitutes for features that no node has a value of."""
         # Writes into `measured` are safe: `_values` makes new arrays for every call.
         view = self.scheduler_view(query)
         measured, nodes = view.measured[0], self.state.arrays

@@ -53,7 +53,6 @@ def changes(pod: Pod, order: Order, *, shares_gpus: bool, estimate: float, prior
 
 
 def _smaller(requests: Requests, *, shares_gpus: bool) -> Iterator[tuple[str, Requests]]:
-    """Yield smaller requests, and what they are."""
     count = requests.gpu_count
     for fewer in sorted({count // 2, 1} - {0, count}, reverse=True):
         yield f"with {fewer} GPU{'s' if fewer > 1 else ''}", replace(requests, gpu_count=fewer)

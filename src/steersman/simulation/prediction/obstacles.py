@@ -88,6 +88,5 @@ def needs_of(pod: Pod) -> str:
 
 
 def _cpu_and_memory(cpu_milli: int, memory_bytes: int) -> list[str]:
-    """Return amounts in words, without those that are 0."""
     cpu = f"{cpu_milli / CPU_MILLI:g} CPU{'' if cpu_milli == CPU_MILLI else 's'}"
     return [*([cpu] if cpu_milli else []), *([f"{memory_bytes / GIB:.3g} GiB"] if memory_bytes else [])]

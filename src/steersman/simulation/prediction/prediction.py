@@ -253,7 +253,6 @@ def _check(policy: Policy, rollouts: int) -> None:
 
 
 def _together(pod: Pod, others: Sequence[Pod]) -> list[Pod]:
-    """Return a pod, and then those of the others that are of its gang."""
     gang = (pod.namespace, pod.gang) if pod.gang else None
     return [pod, *(each for each in others if each is not pod and (each.namespace, each.gang) == gang)]
 
@@ -264,7 +263,6 @@ def _began(moment: ClusterMoment, waiting: Mapping[int, int], pod: Pod) -> float
 
 
 def _like(changed: Pod, pod: Pod) -> Pod:
-    """Return a pod with the changes of another one of its kind."""
     seconds, priority = changed.estimated_seconds, changed.priority
     return replace(pod, pod_class=changed.pod_class, estimated_seconds=seconds, priority=priority)
 
@@ -322,7 +320,6 @@ def _is_significant(starts: Floats, shorter: Floats) -> bool:
 
 
 def _assumptions(moment: ClusterMoment, played: Rollouts, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield what was assumed, of pods that wait or are submitted."""
     for name in sorted({pod.other_scheduler for pod in pods} - {""}):
         yield f"the policy also places pods whose schedulerName is {name}"
     preempting = [sentence for pod in pods[:MOST_EXPLAINED] if (sentence := played.preemption(pod))]

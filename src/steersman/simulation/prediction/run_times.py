@@ -272,7 +272,6 @@ def _levels(pod: Pod, owner: str) -> tuple[RunTimeGroup, ...]:
 
 
 def _position(seconds: Floats) -> Floats:
-    """Return the place of times on the axis of bins."""
     return np.asarray(BINS_PER_OCTAVE * np.log2(np.maximum(seconds, 1.0)))
 
 

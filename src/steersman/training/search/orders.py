@@ -287,7 +287,6 @@ def search_order(
 def _search(
     task: OrderTask, config: OrderSearchConfig, jobs: int, on_generation: OnGeneration | None
 ) -> tuple[Floats, float]:
-    """Return the best weights, and their gain in validation."""
     start = np.array([START.get(name, 0.0) for name in LINEAR])
     search = OrderSearch(task, config, jobs=jobs, start=start)
     try:

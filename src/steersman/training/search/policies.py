@@ -113,7 +113,6 @@ def _compare(
 def _file(
     workload: Workload, policy: Policy, costs: dict[str, npt.NDArray[np.float64]], options: SearchOptions
 ) -> tuple[Card, Arrays]:
-    """Return the card and tensors of a policy file that is complete by itself."""
     profile, profile_tensors = embed_profile(workload, GPU_VIEW)
     timed, draws = options.protocol == "timed", len(costs[policy.name])
     metric = "waiting_time_mean_seconds" if timed else "gpu_unallocated_percent"

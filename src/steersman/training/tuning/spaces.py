@@ -65,7 +65,6 @@ def _searches_hidden(plan: LearningPlan, fixed: Collection[str]) -> bool:
 
 
 def _searched(config: Any, fixed: Collection[str]) -> dict[str, FloatRange | Choices]:
-    """Return what is searched of each option that is not fixed."""
     useless = options_without_effect(config)  # what they depend on is not searched
     return {
         name: field.option.search

@@ -217,7 +217,6 @@ def _instances(events: Sequence[tuple[InstanceEvent, str, int]]) -> Iterator[tra
 
 
 def _instance(name: str, events: Sequence[InstanceEvent], place: tuple[str, int]) -> traces.TraceJob | str:
-    """Return an instance of its events in order of time."""
     created, ran, since, has_ended = events[0].time, 0, None, False
     for event in events:
         if event.type == SCHEDULE:

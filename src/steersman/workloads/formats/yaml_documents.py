@@ -108,7 +108,6 @@ _BETWEEN_DOCUMENTS = re.compile(r"(?:\s|^==== START logs .*?^==== END logs [^\n]
 
 
 def _next_document(text: str, end: int) -> int:
-    """Return where the document after a position begins."""
     match = _BETWEEN_DOCUMENTS.match(text, end)
     return match.end() if match else end
 

@@ -353,7 +353,6 @@ def _pods(row: Row, life: int, time: float, scheduler_name: str, namespace: str)
 
 
 def _usable(nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes that take pods without tolerations."""
     usable = [node for node in nodes if node.takes_any_pod]
     if not usable:
         raise UsageError(

@@ -131,7 +131,6 @@ def _minor(version: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the user's environment, with settings that make builds reproducible."""
     flags = "-mod=readonly -trimpath -buildvcs=false"
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags, "GOWORK": "off"}
 

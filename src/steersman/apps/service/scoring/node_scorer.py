@@ -162,7 +162,6 @@ class NodeSets:
 
 
 def _characters(nodes: NodeSet) -> int:
-    """Return about what a list takes in memory, in characters."""
     return sum(map(len, nodes.names)) + NAME_OVERHEAD * len(nodes.names)
 
 

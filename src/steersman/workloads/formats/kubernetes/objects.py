@@ -341,7 +341,6 @@ def _claim(names: dict[controllers.Key, KubernetesObject], obj: KubernetesObject
 
 
 def _named(objects: Sequence[str]) -> str:
-    """Return the number of objects and the names of the first ones."""
     return objects[0] if len(objects) == 1 else f"{len(objects)} objects: {first_names(objects)}"
 
 

@@ -121,7 +121,6 @@ class Maker:
 
     @cached_property
     def _template(self) -> PodObject:
-        """Return the template, named like the controller."""
         template = converted(self.controller.typed.spec.template or {}, PodObject, "spec.template")
         name, namespace = self.controller.name, self.controller.namespace
         return structs.replace(template, metadata=structs.replace(template.metadata, name=name, namespace=namespace))
@@ -135,7 +134,6 @@ class Maker:
         )
 
     def _names(self, prefix: str) -> Iterator[str]:
-        """Yield NAME-0001 and so on, after the pods that the controller has."""
         possible = (replica_name(prefix, i) for i in itertools.count(len(self.members.pods) + 1))
         return (name for name in possible if ("Pod", self.controller.namespace, name) not in self.there)
 
@@ -190,7 +188,6 @@ class Maker:
         return self._numbered_pods(first, volumes=self._volumes(claims)) if claims else self._numbered_pods(first)
 
     def _volumes(self, claims: Mapping[str, None]) -> list[PodVolume]:
-        """Return the volumes of a StatefulSet's pods, all of which name the claims of one pod."""
         own = [PodVolume(name=n, persistent_volume_claim=ClaimSource(f"{n}-{self.controller.name}-0")) for n in claims]
         return [*own, *(each for each in self._template.spec.volumes or () if each.name not in claims)]
 
@@ -320,7 +317,6 @@ def _canonical(value: object) -> object:
 
 
 def _index_list(stated: str | None) -> set[int]:
-    """Return the completion indices of a text such as 0,2-4."""
     found: set[int] = set()
     for part in (stated or "").split(","):
         first, _, last = part.partition("-")
@@ -330,7 +326,6 @@ def _index_list(stated: str | None) -> set[int]:
 
 
 def _node_names(pod: Pod) -> Iterable[str]:
-    """Return the node that a DaemonSet's pod runs on or is to go to."""
     if pod.constraints.node_name:
         return (pod.constraints.node_name,)
     return restricted_names(pod.constraints) or ()
