@@ -23,7 +23,14 @@ STATIC_POD = {
             {
                 "name": "kube-scheduler",
                 "image": "registry.k8s.io/kube-scheduler:v1.37.2",
-                "command": ["kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf", "--leader-elect=true"],
+                "command": [
+                    "kube-scheduler",
+                    "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
+                    "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
+                    "--bind-address=127.0.0.1",
+                    "--kubeconfig=/etc/kubernetes/scheduler.conf",
+                    "--leader-elect=true",
+                ],
                 "volumeMounts": [
                     {"name": "kubeconfig", "mountPath": "/etc/kubernetes/scheduler.conf", "readOnly": True}
                 ],
@@ -64,10 +71,10 @@ def test_prometheus_is_applied_twice_and_removed(cluster: LocalCluster) -> None:
 def test_patched_static_pod_can_read_the_kubeconfig_of_kubeadm(control_plane: LocalCluster, tmp_path: Path) -> None:
     pod = tmp_path / "kube-scheduler.yaml"
     pod.write_text(yaml.safe_dump(STATIC_POD))
-    patch = DEPLOY / "kube-scheduler" / "patches" / "kube-scheduler+strategic.yaml"
+    patch = DEPLOY / "kube-scheduler" / "patches" / "kube-scheduler+json.yaml"
     patched = yaml.safe_load(
         control_plane.kubectl(
-            *("patch", "--local", "-f", str(pod), "--type=strategic", "--patch-file", str(patch), "-o", "yaml")
+            *("patch", "--local", "-f", str(pod), "--type=json", "--patch-file", str(patch), "-o", "yaml")
         )
     )
     (container,) = patched["spec"]["containers"]
@@ -75,6 +82,7 @@ def test_patched_static_pod_can_read_the_kubeconfig_of_kubeadm(control_plane: Lo
     assert container["securityContext"]["runAsUser"] == 0, "scheduler.conf is of root, mode 0600"
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounts == {"/etc/kubernetes/scheduler.conf", "/etc/steersman"}
+    assert patched["spec"]["containers"][0]["command"][1:-1] == STATIC_POD["spec"]["containers"][0]["command"][1:]
     (config,) = (part.removeprefix("--config=") for part in container["command"] if part.startswith("--config="))
     file = yaml.safe_load((DEPLOY / "kube-scheduler" / Path(config).name).read_text())
     assert file["clientConnection"]["kubeconfig"] in mounts

@@ -25,8 +25,8 @@ def patched(cluster: LocalCluster, folder: Path) -> dict[str, Any]:
     """Return the container of the static pod as kubeadm patches it."""
     manifest = folder / "kube-scheduler.yaml"
     manifest.write_text(yaml.safe_dump(STATIC_POD))
-    patch = DEPLOY / "patches" / "kube-scheduler+strategic.yaml"
-    how = ("--local", "-f", str(manifest), "--type=strategic", "--patch-file", str(patch), "-o", "yaml")
+    patch = DEPLOY / "patches" / "kube-scheduler+json.yaml"
+    how = ("--local", "-f", str(manifest), "--type=json", "--patch-file", str(patch), "-o", "yaml")
     container: dict[str, Any] = yaml.safe_load(cluster.kubectl("patch", *how))["spec"]["containers"][0]
     return container
 

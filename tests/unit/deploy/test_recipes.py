@@ -48,7 +48,7 @@ def test_examples_name_the_kubeconfig_in_their_configuration(file: Path) -> None
 
 
 def test_static_pod_user_can_read_its_kubeconfig() -> None:
-    patch = yaml.safe_load((DEPLOY / "kube-scheduler" / "patches" / "kube-scheduler+strategic.yaml").read_text())
-    (container,) = patch["spec"]["containers"]
+    patch = yaml.safe_load((DEPLOY / "kube-scheduler" / "patches" / "kube-scheduler+json.yaml").read_text())
+    (context,) = (each["value"] for each in patch if each["path"].endswith("/securityContext"))
     assert "USER 65532:65532" in (DEPLOY / "kube-scheduler" / "Containerfile").read_text()
-    assert container["securityContext"]["runAsUser"] == 0
+    assert context["runAsUser"] == 0

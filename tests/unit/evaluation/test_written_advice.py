@@ -142,7 +142,11 @@ def test_policy_is_written_with_the_profile_and_the_order(tmp_path: Path, worklo
     policy = resolve(str(tmp_path / "out" / "advised.safetensors"))
     assert policy.prepared is not None
     assert policy.order.name.startswith("shortest")
-    assert "helm upgrade --install" in (tmp_path / "out" / "README.md").read_text()
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "helm upgrade --install" in page
+    # `kubeadm init phase` would write the manifest without the cluster's own `extraArgs`.
+    assert "kubeadm init" not in page
+    assert "`sudo mv /etc/steersman/before.yaml /etc/kubernetes/manifests/kube-scheduler.yaml`" in page
 
 
 @pytest.mark.parametrize("tuned", [0.0, 3.0])
