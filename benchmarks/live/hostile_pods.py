@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from tests.support.servers.plugin_scheduler import free_port
 from benchmarks.live.rate import KUBE_CONFIG, SCHEDULER, STEERSMAN, Bound, local_cluster, pod_object
 from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.objects.api.metadata import named_object
-from steersman.kubernetes.client import Client
+from steersman.kubernetes.client import ApiError, Client, UnreachableError
 from steersman.kubernetes.config import load
 from steersman.kubernetes.watch import Reflector
 
@@ -118,13 +119,26 @@ async def _bound(client: Client, seen: Bound, name: str, count: int, process: su
     run = f"{time.time_ns():x}"  # KWOK may delete once more what is gone, by its name
     for i in range(count):
         created[f"default/{name}-{run}-{i}"] = time.monotonic()
-        await client.create(OTHERS, pod_object(i, name=f"{name}-{run}-{i}"))
+        await _create(client, pod_object(i, name=f"{name}-{run}-{i}"))
         await asyncio.sleep(1 / PODS_PER_SECOND)
     end = time.monotonic() + LIMIT_SECONDS
     while not created.keys() <= seen.times.keys() and time.monotonic() < end:
         assert process.poll() is None, "the scheduler ended: its lease was lost"
         await asyncio.sleep(0.01)
     return [seen.times.get(key, end) - at for key, at in created.items()]
+
+
+async def _create(client: Client, pod: dict[str, Any]) -> None:
+    """Create a pod, which may take several requests: a scheduler that is overloaded may take the API server along."""
+    while True:
+        try:
+            await client.create(OTHERS, pod)
+        except UnreachableError:
+            continue
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:  # an earlier request created it
+                raise
+        return
 
 
 async def _probe(port: int, figures: Figures, began: float = 0.0) -> None:
