@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn study plugin site test test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
+.PHONY: help demo workbench notebooks learn study plugin site test core test-core test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -43,12 +43,18 @@ notebooks: .venv/dev ## run the tutorials from start to end and write what they 
 
 learn: .venv/learn ## install what training needs: torch, TensorBoard, Optuna, PyTorch Geometric (CUDA build on Linux x86)
 
-test: lint test-unit test-bounds test-integration ## lint, unit, bounds and integration tests; Go and a control plane have test-go and test-e2e
+test: lint test-core test-unit test-bounds test-integration ## lint, unit, bounds and integration tests; Go and a control plane have test-go and test-e2e
 
-test-unit: .venv/dev ## unit tests alone
+core: ## compile the core, core/target/release (needs Rust 1.85 or newer)
+	cd core && cargo build --release
+
+test-core: ## the core's Rust: format, clippy, tests (needs Rust)
+	cd core && cargo fmt --check && cargo clippy --release --all-targets -- -D warnings && cargo test --release
+
+test-unit: .venv/dev core ## unit tests alone
 	.venv/bin/pytest -n 2 tests/unit tests/contract
 
-coverage: .venv/dev ## percent of lines that unit tests execute; compiled kernels do not count
+coverage: .venv/dev core ## percent of lines that unit tests execute; compiled kernels do not count
 	.venv/bin/pytest -n 2 --cov=steersman --cov-report=term:skip-covered tests/unit tests/contract
 
 test-nightly: export STEERSMAN_NIGHTLY = 1

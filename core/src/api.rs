@@ -1,0 +1,360 @@
+//! The one interface: numbered objects, flat arrays, bytes, and an error text.
+//!
+//! Every function returns a number of at least 0, or -1 where `steersman_error` has the text. Arrays are pointers and
+//! lengths; in WebAssembly a host allocates them by `steersman_allocate`.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use crate::arrays::{Error, Result, index};
+use crate::decide::{Choice, Decider};
+use crate::engine::{Engine, Outcome, SUMS, Stop};
+
+const FAILED: i64 = -1;
+
+static OBJECTS: LazyLock<Mutex<Objects>> = LazyLock::new(Mutex::default);
+
+#[derive(Default)]
+struct Objects {
+    numbered: HashMap<i64, Object>,
+    last: i64,
+}
+
+#[derive(Clone)]
+enum Object {
+    Decider(Arc<Mutex<Decider>>),
+    Engine(Arc<Mutex<Engine>>),
+}
+
+thread_local! {
+    static ERROR: std::cell::RefCell<Error> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Answer a host: a panic is an error with a text, too.
+fn answer(call: impl FnOnce() -> Result<i64>) -> i64 {
+    let result =
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err("this is a bug: the core panicked".to_owned()));
+    result.unwrap_or_else(|error| {
+        ERROR.with_borrow_mut(|text| *text = error);
+        FAILED
+    })
+}
+
+/// Number an object.
+fn keep(object: Object) -> i64 {
+    let mut objects = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    objects.last += 1;
+    let number = objects.last;
+    objects.numbered.insert(number, object);
+    number
+}
+
+fn object(number: i64) -> Result<Object> {
+    let objects = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+    objects.numbered.get(&number).cloned().ok_or_else(|| format!("there is no object {number}"))
+}
+
+fn ask<T>(object: &Mutex<T>, call: impl FnOnce(&mut T) -> Result<i64>) -> Result<i64> {
+    call(&mut *object.lock().map_err(|_| "the object failed in an earlier call")?)
+}
+
+fn with_decider(number: i64, call: impl FnOnce(&mut Decider) -> Result<i64>) -> i64 {
+    answer(|| match object(number)? {
+        Object::Decider(decider) => ask(&decider, call),
+        Object::Engine(_) => Err(format!("object {number} is not a decider")),
+    })
+}
+
+fn with_engine(number: i64, call: impl FnOnce(&mut Engine) -> Result<i64>) -> i64 {
+    answer(|| match object(number)? {
+        Object::Engine(engine) => ask(&engine, call),
+        Object::Decider(_) => Err(format!("object {number} is not an engine")),
+    })
+}
+
+fn choice(decider: &Decider, node: i64, devices: i64) -> Result<Choice> {
+    Ok(Choice { node: index("node", node, decider.nodes())?, devices: devices as u64 })
+}
+
+/// Allocate bytes for an array of the host, aligned for any element.
+///
+/// # Safety
+/// The host gives them back by `steersman_release`, with the same length.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_allocate(length: usize) -> *mut u64 {
+    Box::into_raw(vec![0u64; length.div_ceil(8)].into_boxed_slice()).cast()
+}
+
+/// Release bytes of `steersman_allocate`.
+///
+/// # Safety
+/// They were allocated with this length and are not released yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_release(pointer: *mut u64, length: usize) {
+    // SAFETY: the caller's, as above.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(pointer, length.div_ceil(8))) });
+}
+
+/// Write the text of this thread's last error; return its length.
+///
+/// # Safety
+/// `text` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_error(text: *mut u8, length: usize) -> usize {
+    // SAFETY: the caller's, as above.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(text, length) };
+    ERROR.with_borrow(|error| {
+        let count = error.len().min(length);
+        buffer[..count].copy_from_slice(&error.as_bytes()[..count]);
+        error.len()
+    })
+}
+
+/// Make a decider of a safetensors file, see `Decider::read`; return its number.
+///
+/// # Safety
+/// `bytes` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_new(bytes: *const u8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    answer(|| {
+        let decider = Decider::read(bytes)?;
+        Ok(keep(Object::Decider(Arc::new(Mutex::new(decider)))))
+    })
+}
+
+/// Forget an object.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_forget(number: i64) -> i64 {
+    OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).numbered.remove(&number);
+    0
+}
+
+/// Write the node and the devices of a pod, which is not placed; return 1, or 0 if it fits nowhere.
+///
+/// # Safety
+/// `choice` has room for two numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_decide(decider: i64, class: i64, labels: i64, choice: *mut i64) -> i64 {
+    // SAFETY: the caller's, as above.
+    let out = unsafe { std::slice::from_raw_parts_mut(choice, 2) };
+    with_decider(decider, |decider| {
+        let (c, labels) = decider.pod(class, labels)?;
+        let choice = decider.decide(c, labels);
+        out.copy_from_slice(&choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]));
+        Ok(i64::from(choice.is_some()))
+    })
+}
+
+/// Write the scores of a pod by node, -inf where it may not run.
+///
+/// # Safety
+/// `scores` has room for a number of each node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_scores(
+    decider: i64,
+    class: i64,
+    labels: i64,
+    scores: *mut f64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let scores = unsafe { std::slice::from_raw_parts_mut(scores, length) };
+    with_decider(decider, |decider| {
+        let (c, labels) = decider.pod(class, labels)?;
+        decider.scores(c, labels, scores)?;
+        Ok(0)
+    })
+}
+
+/// Place a pod with the devices of the bit mask, without checking that it fits.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_decider_place(decider: i64, class: i64, labels: i64, node: i64, devices: i64) -> i64 {
+    with_decider(decider, |decider| {
+        let (c, labels) = decider.pod(class, labels)?;
+        let choice = choice(decider, node, devices)?;
+        decider.place(c, labels, choice);
+        Ok(0)
+    })
+}
+
+/// Undo `steersman_decider_place` with the same arguments, exactly.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_decider_remove(decider: i64, class: i64, labels: i64, node: i64, devices: i64) -> i64 {
+    with_decider(decider, |decider| {
+        let (c, labels) = decider.pod(class, labels)?;
+        let choice = choice(decider, node, devices)?;
+        decider.remove(c, labels, choice);
+        Ok(0)
+    })
+}
+
+/// Place pods one after another; write their nodes, -1 for those that fit nowhere, and devices; return how many fit.
+///
+/// # Safety
+/// All arrays have `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_fill(
+    decider: i64,
+    classes: *const i64,
+    labels: *const i64,
+    nodes: *mut i64,
+    devices: *mut i64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (classes, labels) =
+        unsafe { (std::slice::from_raw_parts(classes, length), std::slice::from_raw_parts(labels, length)) };
+    // SAFETY: the caller's, as above.
+    let (nodes, devices) =
+        unsafe { (std::slice::from_raw_parts_mut(nodes, length), std::slice::from_raw_parts_mut(devices, length)) };
+    with_decider(decider, |decider| {
+        let mut placed = 0;
+        for i in 0..length {
+            let (c, labels) = decider.pod(classes[i], labels[i])?;
+            (nodes[i], devices[i]) = (-1, 0);
+            if let Some(choice) = decider.decide(c, labels) {
+                decider.place(c, labels, choice);
+                (nodes[i], devices[i]) = (choice.node as i64, choice.devices as i64);
+                placed += 1;
+            }
+        }
+        Ok(placed)
+    })
+}
+
+/// Make a run of a safetensors file, see `Engine::read`; return its number.
+///
+/// # Safety
+/// `bytes` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_new(bytes: *const u8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    answer(|| Ok(keep(Object::Engine(Arc::new(Mutex::new(Engine::read(bytes)?))))))
+}
+
+/// Bind the first arrivals to nodes for the whole run.
+///
+/// # Safety
+/// Both arrays have `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_stand(
+    engine: i64,
+    nodes: *const i64,
+    devices: *const i64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (nodes, devices) =
+        unsafe { (std::slice::from_raw_parts(nodes, length), std::slice::from_raw_parts(devices, length)) };
+    with_engine(engine, |engine| engine.stand(nodes, devices).map(|()| 0))
+}
+
+/// Let the first arrivals, which run already, leave after their durations.
+///
+/// # Safety
+/// Both arrays have `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_let_leave(
+    engine: i64,
+    started: *const f64,
+    duration: *const f64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (started, duration) =
+        unsafe { (std::slice::from_raw_parts(started, length), std::slice::from_raw_parts(duration, length)) };
+    with_engine(engine, |engine| engine.let_leave(started, duration).map(|()| 0))
+}
+
+/// Let the next arrivals wait since their times, and try them all first.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_engine_queue_first(engine: i64, count: usize) -> i64 {
+    with_engine(engine, |engine| engine.queue_first(count).map(|()| 0))
+}
+
+/// Handle events until so many are recorded; return why it stopped: 0 done, 1 paused, or the host is needed: 2 chooses a
+/// node, 3 notes a reason, 4 chooses who goes next.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_engine_advance(engine: i64, until: usize) -> i64 {
+    with_engine(engine, |engine| {
+        Ok(match engine.advance(until) {
+            Stop::Done => 0,
+            Stop::Paused => 1,
+            Stop::NeedsNode => 2,
+            Stop::NeedsReason => 3,
+            Stop::NeedsOrder => 4,
+        })
+    })
+}
+
+/// Choose the node of the question.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_engine_answer(engine: i64, node: i64) -> i64 {
+    with_engine(engine, |engine| engine.answer(node).map(|()| 0))
+}
+
+/// Choose the group that goes next.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_engine_set_head(engine: i64, group: i64) -> i64 {
+    with_engine(engine, |engine| engine.set_head(group).map(|()| 0))
+}
+
+/// Return how many events are recorded.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_engine_count(engine: i64) -> i64 {
+    with_engine(engine, |engine| Ok(engine.events.len() as i64))
+}
+
+/// Numbers of an event: arrival, outcome, node (-1: not bound), devices, then totals.
+const NUMBERS: usize = 10;
+
+/// Write events from the first on: their times, numbers and sums.
+///
+/// # Safety
+/// `times` has room for `count` numbers, `numbers` and `sums` for 10 times as many.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_events(
+    engine: i64,
+    times: *mut f64,
+    numbers: *mut i64,
+    sums: *mut f64,
+    count: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (times, sums) =
+        unsafe { (std::slice::from_raw_parts_mut(times, count), std::slice::from_raw_parts_mut(sums, SUMS * count)) };
+    // SAFETY: the caller's, as above.
+    let numbers = unsafe { std::slice::from_raw_parts_mut(numbers, NUMBERS * count) };
+    with_engine(engine, |engine| {
+        let rows = numbers.chunks_exact_mut(NUMBERS).zip(sums.chunks_exact_mut(SUMS)).zip(times);
+        for (event, ((row, sums), time)) in engine.events.iter().zip(rows) {
+            *time = event.time;
+            sums.copy_from_slice(&event.totals.sums);
+            let outcome = match event.outcome {
+                Outcome::Bound => 0,
+                Outcome::Failed => 1,
+                Outcome::Waiting => 2,
+                Outcome::Finished => 3,
+            };
+            let choice = event.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
+            let totals = &event.totals;
+            row.copy_from_slice(&[
+                event.arrival as i64,
+                outcome,
+                choice[0],
+                choice[1],
+                totals.waiting,
+                totals.nodes,
+                totals.gpu_milli,
+                totals.cpu_milli,
+                totals.memory_bytes,
+                totals.gpu_excess,
+            ]);
+        }
+        Ok(engine.events.len() as i64)
+    })
+}

@@ -1,0 +1,317 @@
+//! Constraints on other pods: ports, exclusive volumes, pod (anti-)affinity and spread. The rules are kube-scheduler's.
+//!
+//! Pods count by their labels (namespace and labels, numbered) and by their class. Every distinct selector is counted
+//! per node as pods are placed and removed, so that a check costs O(nodes), not O(pods).
+
+use crate::arrays::{Arrays, Result, index, optional};
+
+/// What a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A host port or a volume that only one pod may hold.
+    Exclusive,
+    Affinity,
+    AntiAffinity,
+    /// A hard topology spread (DoNotSchedule).
+    Spread,
+    /// Preferred affinity or anti-affinity, which only affects scores.
+    Preferred,
+    /// A soft topology spread (ScheduleAnyway), which only affects scores.
+    SoftSpread,
+    /// An affinity whose filter the pod's profile has disabled.
+    DisabledAffinity,
+    /// A spread whose filter the pod's profile has disabled.
+    DisabledSpread,
+}
+
+impl Kind {
+    fn read(number: i64) -> Result<Self> {
+        Ok(match number {
+            0 | 1 => Kind::Exclusive,
+            2 => Kind::Affinity,
+            3 => Kind::AntiAffinity,
+            4 => Kind::Spread,
+            5 => Kind::Preferred,
+            6 => Kind::SoftSpread,
+            7 => Kind::DisabledAffinity,
+            8 => Kind::DisabledSpread,
+            _ => return Err(format!("terms.rules: {number} is no kind of rule")),
+        })
+    }
+
+    /// Whether a rule refuses nodes.
+    fn is_hard(self) -> bool {
+        matches!(self, Kind::Exclusive | Kind::Affinity | Kind::AntiAffinity | Kind::Spread)
+    }
+
+    pub fn is_spread(self) -> bool {
+        matches!(self, Kind::Spread | Kind::DisabledSpread)
+    }
+}
+
+/// A rule of a class about other pods.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub kind: Kind,
+    /// The selector whose pods count; of `Exclusive` the thing. A required affinity counts pods that match all of the
+    /// class's required affinity terms.
+    pub counted: usize,
+    pub key: usize,
+    /// The term that a pod with this rule owns.
+    owned: Option<usize>,
+    /// Of a preference its weight, negative for anti-affinity; of a spread its maximum skew.
+    pub weight: i64,
+    /// The selector that says whether the pod itself is one of those counted.
+    own: usize,
+    min_domains: i64,
+    /// The node filter of a spread, over whose nodes it counts.
+    pub included: usize,
+}
+
+/// A term that placed pods own: a required anti-affinity, or an affinity that adds to the scores of others.
+#[derive(Clone)]
+pub struct OwnedTerm {
+    pub selector: usize,
+    pub key: usize,
+    /// Score that is added where an incoming pod matches; 0 of a required anti-affinity, which refuses instead.
+    pub weight: i64,
+    /// How often pods on each node own it, and the sum.
+    pub on_nodes: Vec<i32>,
+    pub total: i64,
+}
+
+/// Values of a topology key.
+#[derive(Clone)]
+pub struct Topology {
+    /// Number of each node's value; None where it lacks the key.
+    pub domain: Vec<Option<u32>>,
+    /// Above the highest number.
+    pub domains: usize,
+}
+
+#[derive(Clone)]
+pub struct Terms {
+    /// By class, in the pod's own order within a kind.
+    rules: Vec<Vec<Rule>>,
+    /// By label set and selector: whether the selector matches pods with these labels.
+    pub matches: Vec<Vec<bool>>,
+    /// By selector and node: pods that it matches.
+    pub matched: Vec<Vec<i32>>,
+    pub owned: Vec<OwnedTerm>,
+    /// Whether two exclusive things exclude each other.
+    conflicts: Vec<Vec<bool>>,
+    /// By exclusive thing and node: pods that hold it.
+    held: Vec<Vec<i32>>,
+    pub topologies: Vec<Topology>,
+    /// By node filter and node.
+    pub included: Vec<Vec<bool>>,
+}
+
+impl Terms {
+    /// Read `terms.*`.
+    pub fn read(arrays: &Arrays, nodes: usize, classes: usize) -> Result<Self> {
+        let selectors = arrays.columns::<bool>("terms.matches")?;
+        let matches = arrays.rows("terms.matches", selectors)?;
+        let matched = arrays.rows_of("terms.matched", selectors, nodes)?;
+        let held: Vec<Vec<i32>> = arrays.rows("terms.held", nodes)?;
+        let conflicts = arrays.rows_of("terms.conflicts", held.len(), held.len())?;
+        let included: Vec<Vec<bool>> = arrays.rows("terms.included", nodes)?;
+        let topologies = read_topologies(arrays, nodes)?;
+        let owned = read_owned(arrays, selectors, topologies.len(), nodes)?;
+        let rows: Vec<Vec<i64>> = arrays.rows("terms.rules", 8)?;
+        let mut parsed = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let kind = Kind::read(row[0])?;
+            let counts_pods = kind != Kind::Exclusive;
+            let is_spread = matches!(kind, Kind::Spread | Kind::SoftSpread);
+            let field = |name: &str, value, below, applies| {
+                if applies { index(&format!("terms.rules, {name}"), value, below) } else { Ok(0) }
+            };
+            parsed.push(Rule {
+                kind,
+                counted: index("terms.rules, counted", row[1], if counts_pods { selectors } else { held.len() })?,
+                key: field("key", row[2], topologies.len(), counts_pods)?,
+                owned: if counts_pods { optional("terms.rules, owned", row[3], owned.len())? } else { None },
+                weight: row[4],
+                own: field("self", row[5], selectors, counts_pods)?,
+                min_domains: row[6],
+                included: field("included", row[7], included.len(), is_spread)?,
+            });
+        }
+        let starts = arrays.indices("terms.rule_start", parsed.len() + 1)?;
+        if starts.len() != classes + 1 || !starts.is_sorted() {
+            return Err(format!("terms.rule_start: expected {} ascending values", classes + 1));
+        }
+        let rules = starts.windows(2).map(|range| parsed[range[0]..range[1]].to_vec()).collect();
+        Ok(Terms { rules, matches, matched, owned, conflicts, held, topologies, included })
+    }
+
+    pub fn rules(&self, c: usize) -> &[Rule] {
+        &self.rules[c]
+    }
+
+    /// Count a pod on a node.
+    pub fn place(&mut self, c: usize, labels: usize, n: usize) {
+        self.count(c, labels, n, 1);
+    }
+
+    /// Undo `place` with the same arguments, exactly.
+    pub fn remove(&mut self, c: usize, labels: usize, n: usize) {
+        self.count(c, labels, n, -1);
+    }
+
+    fn count(&mut self, c: usize, labels: usize, n: usize, sign: i32) {
+        for (matched, _) in self.matched.iter_mut().zip(&self.matches[labels]).filter(|(_, matches)| **matches) {
+            matched[n] += sign;
+        }
+        for rule in &self.rules[c] {
+            if rule.kind == Kind::Exclusive {
+                self.held[rule.counted][n] += sign;
+            } else if let Some(o) = rule.owned {
+                self.owned[o].on_nodes[n] += sign;
+                self.owned[o].total += i64::from(sign);
+            }
+        }
+    }
+
+    /// Whether `refuse` could refuse a node: by a hard rule of the class, or the anti-affinity of a placed pod.
+    pub fn has_rules(&self, c: usize, labels: usize) -> bool {
+        self.rules[c].iter().any(|rule| rule.kind.is_hard())
+            || self.owned.iter().any(|term| self.excludes(term, labels))
+    }
+
+    /// Whether `has_rules` may be true for some labels.
+    pub fn may_have_rules(&self, c: usize) -> bool {
+        !self.owned.is_empty() || self.rules[c].iter().any(|rule| rule.kind.is_hard())
+    }
+
+    /// Whether a required affinity or a hard spread of a class counts pods with these labels.
+    pub fn counts_pod(&self, c: usize, labels: usize) -> bool {
+        let counts =
+            |rule: &Rule| matches!(rule.kind, Kind::Affinity | Kind::Spread) && self.matches[labels][rule.counted];
+        self.rules[c].iter().any(counts)
+    }
+
+    /// Clear `mask[n]` where a port, a volume, other pods or a spread refuse a pod.
+    pub fn refuse(&self, c: usize, labels: usize, mask: &mut [bool]) {
+        for term in self.owned.iter().filter(|term| self.excludes(term, labels)) {
+            self.refuse_domains(&term.on_nodes, term.key, mask);
+        }
+        for rule in &self.rules[c] {
+            match rule.kind {
+                Kind::Exclusive => self.refuse_conflicts(rule.counted, mask),
+                Kind::Affinity => self.require_affinity(c, labels, rule, mask),
+                Kind::AntiAffinity => self.refuse_domains(&self.matched[rule.counted], rule.key, mask),
+                Kind::Spread => self.refuse_skew(c, labels, rule, mask),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a term is a required anti-affinity of some placed pod and matches the labels.
+    fn excludes(&self, term: &OwnedTerm, labels: usize) -> bool {
+        term.weight == 0 && term.total != 0 && self.matches[labels][term.selector]
+    }
+
+    fn refuse_conflicts(&self, thing: usize, mask: &mut [bool]) {
+        for (held, _) in self.held.iter().zip(&self.conflicts[thing]).filter(|(_, excludes)| **excludes) {
+            for (allowed, &pods) in mask.iter_mut().zip(held) {
+                *allowed &= pods <= 0;
+            }
+        }
+    }
+
+    /// Return the sum of a count over the nodes of each domain, and over all nodes that have the key.
+    pub fn sums(&self, counts: &[i32], key: usize) -> (Vec<i64>, i64) {
+        let topology = &self.topologies[key];
+        let (mut sums, mut total) = (vec![0; topology.domains], 0);
+        for (domain, &count) in topology.domain.iter().zip(counts) {
+            if let Some(d) = domain {
+                sums[*d as usize] += i64::from(count);
+                total += i64::from(count);
+            }
+        }
+        (sums, total)
+    }
+
+    fn refuse_domains(&self, counts: &[i32], key: usize, mask: &mut [bool]) {
+        let (sums, _) = self.sums(counts, key);
+        for (allowed, domain) in mask.iter_mut().zip(&self.topologies[key].domain) {
+            *allowed &= domain.is_none_or(|d| sums[d as usize] <= 0);
+        }
+    }
+
+    /// Refuse nodes whose domain has no counted pod, or that have no domain.
+    ///
+    /// The first pod of a group, one that its own terms match while no counted pod is in a domain of any of them, may
+    /// start it anywhere.
+    fn require_affinity(&self, c: usize, labels: usize, rule: &Rule, mask: &mut [bool]) {
+        let mut terms = self.rules[c].iter().filter(|rule| rule.kind == Kind::Affinity);
+        let is_first =
+            self.matches[labels][rule.own] && terms.all(|term| self.sums(&self.matched[term.counted], term.key).1 == 0);
+        let (sums, _) = self.sums(&self.matched[rule.counted], rule.key);
+        for (allowed, domain) in mask.iter_mut().zip(&self.topologies[rule.key].domain) {
+            *allowed &= domain.is_some_and(|d| sums[d as usize] != 0 || is_first);
+        }
+    }
+
+    /// Refuse nodes that lack the key, or whose domain would exceed the skew with one pod more.
+    ///
+    /// Skew is the domain's pods after placement minus the fewest in any eligible domain: one with an included node that
+    /// has the keys of all hard spread rules of the class.
+    fn refuse_skew(&self, c: usize, labels: usize, rule: &Rule, mask: &mut [bool]) {
+        let topology = &self.topologies[rule.key];
+        let mut eligible: Vec<Option<i64>> = vec![None; topology.domains];
+        for (n, domain) in topology.domain.iter().enumerate() {
+            let Some(d) = domain else { continue };
+            if self.included[rule.included][n] && self.has_keys(c, n, Kind::Spread) {
+                let pods = i64::from(self.matched[rule.counted][n]);
+                *eligible[*d as usize].get_or_insert(0) += pods;
+            }
+        }
+        // With fewer domains than minDomains the global minimum is 0.
+        let domains = eligible.iter().flatten().count() as i64;
+        let fewest = if domains < rule.min_domains {
+            0
+        } else {
+            eligible.iter().flatten().copied().min().unwrap_or(i64::MAX >> 1)
+        };
+        let most = rule.weight + fewest - i64::from(self.matches[labels][rule.own]);
+        for (allowed, domain) in mask.iter_mut().zip(&topology.domain) {
+            // PodTopologySpread counts 0 pods in a domain that is not eligible.
+            *allowed &= domain.is_some_and(|d| eligible[d as usize].unwrap_or(0) <= most);
+        }
+    }
+
+    /// Whether a node has the topology keys of all of a class's rules of a kind.
+    pub fn has_keys(&self, c: usize, n: usize, kind: Kind) -> bool {
+        self.rules[c].iter().all(|rule| rule.kind != kind || self.topologies[rule.key].domain[n].is_some())
+    }
+}
+
+fn read_topologies(arrays: &Arrays, nodes: usize) -> Result<Vec<Topology>> {
+    let rows: Vec<Vec<i32>> = arrays.rows("terms.domain", nodes)?;
+    let sizes: Vec<i64> = arrays.list_of("terms.domains", rows.len())?;
+    let mut topologies = Vec::with_capacity(rows.len());
+    for (row, size) in rows.into_iter().zip(sizes) {
+        let domains = index("terms.domains", size, 1 << 31)?;
+        let number = |&d: &i32| Ok(optional("terms.domain", i64::from(d), domains)?.map(|d| d as u32));
+        topologies.push(Topology { domain: row.iter().map(number).collect::<Result<_>>()?, domains });
+    }
+    Ok(topologies)
+}
+
+fn read_owned(arrays: &Arrays, selectors: usize, keys: usize, nodes: usize) -> Result<Vec<OwnedTerm>> {
+    let terms: Vec<Vec<i64>> = arrays.rows("terms.owned_terms", 3)?;
+    let on_nodes: Vec<Vec<i32>> = arrays.rows_of("terms.owned", terms.len(), nodes)?;
+    let read = |(term, on_nodes): (&Vec<i64>, Vec<i32>)| {
+        Ok(OwnedTerm {
+            selector: index("terms.owned_terms, selector", term[0], selectors)?,
+            key: index("terms.owned_terms, key", term[1], keys)?,
+            weight: term[2],
+            total: on_nodes.iter().map(|&pods| i64::from(pods)).sum(),
+            on_nodes,
+        })
+    };
+    terms.iter().zip(on_nodes).map(read).collect()
+}

@@ -1,0 +1,227 @@
+//! Choice of a node and of its GPU devices for one pod after another.
+
+use crate::arrays::{Arrays, Result, index};
+use crate::cluster::Cluster;
+use crate::constraints::Terms;
+use crate::fragmentation::{Fragments, Profile};
+use crate::kube::Kube;
+use crate::random::Random;
+use crate::rules::{BEST_FIT, Candidate, RULES, Score, fgd_share};
+use crate::table::{Parts, ScoreTable};
+
+/// How the node is chosen.
+#[derive(Clone)]
+enum NodeRule {
+    /// The highest weighted sum of rules, the first of equals.
+    Best {
+        rules: Vec<(Score, f64)>,
+        table: ScoreTable,
+    },
+    Random,
+    Kube(Box<Kube>),
+    /// The host chooses.
+    External,
+}
+
+/// How the device of a share is chosen; everything else follows from best fit.
+#[derive(Clone, Copy)]
+enum DeviceRule {
+    BestFit,
+    Fgd,
+    Random,
+}
+
+/// Where a pod goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    pub node: usize,
+    /// A bit mask of the node's devices.
+    pub devices: u64,
+}
+
+/// A cluster, and a policy that places pods on it.
+#[derive(Clone)]
+pub struct Decider {
+    pub cluster: Cluster,
+    pub terms: Terms,
+    profile: Profile,
+    pub fragments: Vec<Fragments>,
+    node_rule: NodeRule,
+    device_rule: DeviceRule,
+    random: Random,
+    /// The feasible nodes of the pod that is decided, where they are not just those that it fits on.
+    pub mask: Vec<bool>,
+}
+
+impl Decider {
+    /// Read a cluster and a policy: `nodes.*`, `classes.*`, `terms.*`, `profile.*`, `policy.*`, and `kube.*` of a
+    /// profile of kube-scheduler.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        Decider::from(&Arrays::new(bytes)?)
+    }
+
+    /// As `read`, of arrays.
+    pub fn from(arrays: &Arrays) -> Result<Self> {
+        let cluster = Cluster::read(arrays)?;
+        let (nodes, classes) = (cluster.nodes.len(), cluster.classes.len());
+        let terms = Terms::read(arrays, nodes, classes)?;
+        let profile = Profile::read(arrays)?;
+        let node_rule = match arrays.number("policy.node")? {
+            0 => {
+                let functions = arrays.indices("policy.functions", RULES.len())?;
+                let weights: Vec<f64> = arrays.list_of("policy.weights", functions.len())?;
+                // Alone, `best-fit` is compared as it is.
+                let is_sum = functions.len() > 1;
+                let is_normalized = |&(rule, _): &(usize, f64)| is_sum && rule == BEST_FIT;
+                let (normalized, plain): (Vec<_>, Vec<_>) = functions.into_iter().zip(weights).partition(is_normalized);
+                NodeRule::Best {
+                    rules: plain.into_iter().map(|(rule, weight)| (RULES[rule].1, weight)).collect(),
+                    table: ScoreTable::new(nodes, classes, normalized.first().map(|(_, weight)| *weight)),
+                }
+            }
+            1 => NodeRule::Random,
+            2 => NodeRule::Kube(Box::new(Kube::read(arrays, &cluster, &terms)?)),
+            3 => NodeRule::External,
+            other => return Err(format!("policy.node: {other} is no rule")),
+        };
+        let device_rule = match arrays.number("policy.devices")? {
+            0 => DeviceRule::BestFit,
+            1 => DeviceRule::Fgd,
+            2 => DeviceRule::Random,
+            other => return Err(format!("policy.devices: {other} is no rule")),
+        };
+        let random = Random::new(arrays.number("policy.seed")? as u64);
+        let fragments = cluster.nodes.iter().map(|node| profile.fragments(node)).collect();
+        Ok(Decider { cluster, terms, profile, fragments, node_rule, device_rule, random, mask: vec![false; nodes] })
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.cluster.nodes.len()
+    }
+
+    /// Return the number of a class and of a label set that exist.
+    pub fn pod(&self, class: i64, labels: i64) -> Result<(usize, usize)> {
+        Ok((index("class", class, self.cluster.classes.len())?, index("labels", labels, self.terms.matches.len())?))
+    }
+
+    /// Choose the node and the devices of a pod, without placing it; None: it fits nowhere.
+    pub fn decide(&mut self, c: usize, labels: usize) -> Option<Choice> {
+        let is_masked = self.terms.has_rules(c, labels);
+        if is_masked {
+            self.find_feasible(c, labels);
+        }
+        let node = self.choose_node(c, labels, is_masked)?;
+        Some(Choice { node, devices: self.devices_on(c, node) })
+    }
+
+    pub fn asks_host(&self) -> bool {
+        matches!(self.node_rule, NodeRule::External)
+    }
+
+    /// Write into `mask` the nodes that meet every hard constraint, those on other pods included.
+    pub fn find_feasible(&mut self, c: usize, labels: usize) {
+        for (n, allowed) in self.mask.iter_mut().enumerate() {
+            *allowed = self.cluster.fits(c, n);
+        }
+        self.terms.refuse(c, labels, &mut self.mask);
+    }
+
+    /// Choose the node of a pod, among those of `mask` if that is what it has; None: it fits nowhere, or the host chooses.
+    pub fn choose_node(&mut self, c: usize, labels: usize, is_masked: bool) -> Option<usize> {
+        let mask = is_masked.then_some(self.mask.as_slice());
+        match &mut self.node_rule {
+            NodeRule::Best { rules, table } => {
+                refresh(rules, table, &self.cluster, &self.profile, &self.fragments, c);
+                table.best(c, mask)
+            }
+            NodeRule::Random => {
+                let is_feasible = |n: &usize| mask.map_or_else(|| self.cluster.fits(c, *n), |mask| mask[*n]);
+                self.random.choose((0..self.cluster.nodes.len()).filter(is_feasible))
+            }
+            NodeRule::Kube(kube) => kube.choose(&self.cluster, &self.terms, c, labels, mask),
+            NodeRule::External => None,
+        }
+    }
+
+    /// The devices that a pod would get on a node that it fits on.
+    pub fn devices_on(&mut self, c: usize, n: usize) -> u64 {
+        let (class, node) = (&self.cluster.classes[c], &self.cluster.nodes[n]);
+        let device = match self.device_rule {
+            DeviceRule::BestFit => None,
+            _ if !class.is_share() => None,
+            DeviceRule::Fgd => {
+                fgd_share(&Candidate { node, fragments: &self.fragments[n], profile: &self.profile }, class).1
+            }
+            DeviceRule::Random => self.random.choose((0..node.gpus.len()).filter(|&d| node.gpus[d] >= class.gpu_milli)),
+        };
+        device.map_or_else(|| node.best_devices(class), |d| 1 << d)
+    }
+
+    /// Write the scores of the rules by node, -inf where the pod may not run.
+    pub fn scores(&mut self, c: usize, labels: usize, scores: &mut [f64]) -> Result<()> {
+        let is_masked = self.terms.has_rules(c, labels);
+        if is_masked {
+            self.find_feasible(c, labels);
+        }
+        let NodeRule::Best { rules, table } = &mut self.node_rule else {
+            return Err("the policy has no table of scores".to_owned());
+        };
+        refresh(rules, table, &self.cluster, &self.profile, &self.fragments, c);
+        for (score, value) in scores.iter_mut().zip(table.scores(c, is_masked.then_some(&self.mask))) {
+            *score = value;
+        }
+        Ok(())
+    }
+
+    /// Place a pod with the devices of the bit mask, without checking that it fits.
+    pub fn place(&mut self, c: usize, labels: usize, choice: Choice) {
+        self.count(c, labels, choice);
+        self.follow(choice.node);
+    }
+
+    /// Undo `place` with the same arguments, exactly.
+    pub fn remove(&mut self, c: usize, labels: usize, choice: Choice) {
+        self.discount(c, labels, choice);
+        self.follow(choice.node);
+    }
+
+    /// Place a pod for a moment, until `discount` with the same arguments: no score is updated.
+    pub fn count(&mut self, c: usize, labels: usize, choice: Choice) {
+        self.cluster.nodes[choice.node].place(&self.cluster.classes[c], choice.devices);
+        self.terms.place(c, labels, choice.node);
+    }
+
+    pub fn discount(&mut self, c: usize, labels: usize, choice: Choice) {
+        self.cluster.nodes[choice.node].remove(&self.cluster.classes[c], choice.devices);
+        self.terms.remove(c, labels, choice.node);
+    }
+
+    fn follow(&mut self, n: usize) {
+        self.fragments[n] = self.profile.fragments(&self.cluster.nodes[n]);
+        if let NodeRule::Best { table, .. } = &mut self.node_rule {
+            table.changed(n);
+        }
+    }
+}
+
+fn refresh(
+    rules: &[(Score, f64)],
+    table: &mut ScoreTable,
+    cluster: &Cluster,
+    profile: &Profile,
+    fragments: &[Fragments],
+    c: usize,
+) {
+    let class = &cluster.classes[c];
+    table.refresh(c, |n| {
+        if !cluster.fits(c, n) {
+            return None;
+        }
+        let candidate = Candidate { node: &cluster.nodes[n], fragments: &fragments[n], profile };
+        let mut plain = 0.0;
+        for (rule, weight) in rules {
+            plain += weight * rule(&candidate, class) as f64;
+        }
+        Some(Parts { plain, raw: RULES[BEST_FIT].1(&candidate, class) })
+    });
+}

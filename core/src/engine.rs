@@ -1,0 +1,1040 @@
+//! The event loop, which can stop and resume: pods arrive, are bound, wait or fail, and leave; every event is recorded.
+//!
+//! At equal times waiting pods are tried, in the queue's order, before others arrive or leave. A pod that fits nowhere
+//! waits, or has failed if nothing waits or if it would not fit on the empty cluster.
+
+use crate::arrays::{Arrays, Result, index, optional};
+use crate::cluster::{CPU, GPU, MEMORY, PODS};
+use crate::decide::{Choice, Decider};
+use crate::fragmentation::CAUSES;
+use crate::queue::{Moment, Overtaking, Queue, Releases, heapify, pop, push, sink};
+use crate::reservation::{Reservations, Running, fits_together, foresee};
+
+/// A pod that arrives.
+#[derive(Clone)]
+struct Arrival {
+    class: usize,
+    labels: usize,
+    time: f64,
+    /// Seconds from binding to departure, infinite: it stays.
+    duration: f64,
+    priority: i64,
+    /// How many consecutive arrivals, from this one on, start together; 0 for all but the first. Once as many as `least`
+    /// have started, the others are arrivals of their own.
+    members: usize,
+    least: usize,
+    /// How many of its class must fit at once, at least, so that these can.
+    together: i64,
+    shape: usize,
+    /// Its controller, if that has a limited number of pods at a time, and the next arrival of it.
+    controller: Option<usize>,
+    following: Option<usize>,
+    /// Where it is, or was when it left.
+    choice: Option<Choice>,
+    leaves: f64,
+    started: f64,
+}
+
+/// What is alike for pods of a class, and for gangs of as many of them.
+#[derive(Clone)]
+struct Shape {
+    /// It fits on no nodes of the empty cluster, so that its pods fail at once.
+    is_infeasible: bool,
+    /// Another pod's start may lift its refusal: it has a required affinity or a hard spread.
+    is_lifted: bool,
+    /// The pass in which it was last found to fit nowhere, and to fit nowhere beside the reservation.
+    infeasible_in: Option<u64>,
+    infeasible_beside: Option<u64>,
+}
+
+/// A controller with a limited number of pods at a time.
+#[derive(Clone)]
+struct Controller {
+    /// How many more pods it may make now.
+    room: i64,
+    /// The first one that it may not make yet.
+    delayed: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Outcome {
+    Bound,
+    Failed,
+    Waiting,
+    Finished,
+}
+
+/// Totals of the cluster.
+#[derive(Clone, Copy, Default)]
+pub struct Totals {
+    /// Pods that wait; where nothing waits, those that have failed.
+    pub waiting: i64,
+    pub nodes: i64,
+    pub gpu_milli: i64,
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    /// Of `gpu_milli` what is beyond what the nodes of the pods have.
+    pub gpu_excess: i64,
+    /// Used shares of GPU and CPU, summed over nodes, and their squares; then causes of fragmentation.
+    pub sums: [f64; SUMS],
+}
+
+pub const SUMS: usize = 4 + CAUSES;
+
+/// An event, and the totals after it.
+#[derive(Clone)]
+pub struct Event {
+    pub time: f64,
+    pub arrival: usize,
+    pub outcome: Outcome,
+    pub choice: Option<Choice>,
+    pub totals: Totals,
+}
+
+/// A pass over the waiting pods.
+#[derive(Clone, Copy, PartialEq)]
+enum Pass {
+    None,
+    /// The head's turn.
+    Head,
+    /// Candidates are to be found.
+    Collect,
+    /// They are tried.
+    Candidates,
+}
+
+/// Why the loop stopped.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Stop {
+    Done,
+    /// As many events are recorded as were asked for.
+    Paused,
+    /// The host chooses the node of `question`.
+    NeedsNode,
+    /// The host notes why the pod of the last event was not bound, while the cluster is as it was then.
+    NeedsReason,
+    /// The host chooses who goes next.
+    NeedsOrder,
+}
+
+enum Answer {
+    Node(usize),
+    Nowhere,
+    Unknown,
+}
+
+#[derive(Clone)]
+pub struct Engine {
+    pub decider: Decider,
+    arrivals: Vec<Arrival>,
+    shapes: Vec<Shape>,
+    controllers: Vec<Controller>,
+    /// Pods with a nominated node.
+    nominated: Vec<(usize, usize)>,
+    /// By node: whether it is part of the totals.
+    eligible: Vec<bool>,
+    waits: bool,
+    wants_reasons: bool,
+    pub queue: Queue,
+    reservations: Reservations,
+    /// Pods that will leave, a binary heap.
+    running: Vec<usize>,
+    pub events: Vec<Event>,
+    totals: Totals,
+    /// How many arrivals were handled.
+    arrived: usize,
+    pass: Pass,
+    passes: u64,
+    /// Members of a gang tried so far, and how many of them fit nowhere.
+    tried: usize,
+    refused: usize,
+    /// The group whose first pod nobody may delay.
+    pub head: Option<usize>,
+    /// The node that a pod left last.
+    freed: Option<usize>,
+    /// Groups that may start in this pass, the next one of each shape; a binary heap.
+    candidates: Vec<usize>,
+    /// Whether nodes were closed to the last pod that was tried.
+    pub is_restricted: bool,
+    /// A pod that its controller makes now, since another one ended.
+    created: Option<usize>,
+    /// The pod whose node the host chooses, and the answer.
+    pub question: Option<usize>,
+    answer: Option<usize>,
+}
+
+impl Engine {
+    /// Read a run: what `Decider::read` reads, `arrivals.*`, `queue.*` and `run.*`.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        let arrays = &Arrays::new(bytes)?;
+        let decider = Decider::from(arrays)?;
+        let nodes = decider.nodes();
+        let shapes = read_shapes(arrays)?;
+        let rooms: Vec<i64> = arrays.list("run.room")?;
+        let arrivals = read_arrivals(arrays, &decider, shapes.len(), rooms.len())?;
+        let mut nominated = Vec::new();
+        for row in arrays.rows::<i64>("run.nominated", 2)? {
+            nominated.push((index("run.nominated", row[0], arrivals.len())?, index("run.nominated", row[1], nodes)?));
+        }
+        let eligible: Vec<bool> = arrays.list_of("run.eligible", nodes)?;
+        let mut totals = Totals::default();
+        for (fragments, _) in decider.fragments.iter().zip(&eligible).filter(|(_, counts)| **counts) {
+            for (sum, cause) in totals.sums[4..].iter_mut().zip(fragments.causes) {
+                *sum += cause;
+            }
+        }
+        Ok(Engine {
+            queue: Queue::read(arrays, arrivals.len(), shapes.len())?,
+            decider,
+            arrivals,
+            shapes,
+            controllers: rooms.into_iter().map(|room| Controller { room, delayed: None }).collect(),
+            nominated,
+            eligible,
+            waits: arrays.number("run.waits")? != 0,
+            wants_reasons: arrays.number("run.reasons")? != 0,
+            reservations: Reservations::none(),
+            running: Vec::new(),
+            events: Vec::new(),
+            totals,
+            arrived: 0,
+            pass: Pass::None,
+            passes: 0,
+            tried: 0,
+            refused: 0,
+            head: None,
+            freed: None,
+            candidates: Vec::new(),
+            is_restricted: false,
+            created: None,
+            question: None,
+            answer: None,
+        })
+    }
+
+    /// Whether ends of running pods are estimated: pods overtake with a reservation, are overdue after some time, or are
+    /// asked how long they would keep others waiting.
+    fn estimates_ends(&self) -> bool {
+        self.queue.overtaking == Overtaking::Easy || self.queue.ageing.is_finite() || self.queue.foresees
+    }
+
+    /// Answer the question.
+    pub fn answer(&mut self, node: i64) -> Result<()> {
+        self.answer = Some(index("node", node, self.decider.nodes())?);
+        Ok(())
+    }
+
+    /// Say which group goes next.
+    pub fn set_head(&mut self, group: i64) -> Result<()> {
+        let g = index("group", group, self.queue.groups.len())?;
+        if self.queue.groups[g].pods.is_empty() {
+            return Err(format!("group: nothing of {g} waits"));
+        }
+        self.head = Some(g);
+        Ok(())
+    }
+
+    /// Bind the first arrivals to nodes for the whole run. They run there, so that they may take more than there is.
+    pub fn stand(&mut self, nodes: &[i64], devices: &[i64]) -> Result<()> {
+        if self.arrived > 0 || nodes.len() > self.arrivals.len() {
+            return Err("the first arrivals cannot stand any more, or there are fewer".to_owned());
+        }
+        for (arrival, (&node, &devices)) in nodes.iter().zip(devices).enumerate() {
+            let choice = Choice { node: index("nodes", node, self.decider.nodes())?, devices: devices as u64 };
+            let c = self.arrivals[arrival].class;
+            self.arrivals[arrival].choice = Some(choice);
+            let idle = self.gpu_left(c, choice.node);
+            self.change(arrival, 1);
+            if self.eligible[choice.node] {
+                // What the pod requests beyond what the node had left for it.
+                let taken = idle - self.gpu_left(c, choice.node);
+                self.totals.gpu_excess += self.decider.cluster.classes[c].gpu_total() - taken;
+            }
+            self.arrived += 1;
+            self.queue.note_start(arrival, arrival);
+            self.note(self.arrivals[arrival].time, arrival, Outcome::Bound);
+        }
+        Ok(())
+    }
+
+    /// GPU milli left on a node; 0 where it runs more than it has.
+    fn gpu_left(&self, c: usize, n: usize) -> i64 {
+        self.decider.cluster.nodes[n].gpu_left(&self.decider.cluster.classes[c]).max(0)
+    }
+
+    /// Let the first arrivals, which run already since `started`, leave after their durations.
+    pub fn let_leave(&mut self, started: &[f64], duration: &[f64]) -> Result<()> {
+        if started.len() > self.arrived || duration.len() != started.len() {
+            return Err("only those that stand may leave".to_owned());
+        }
+        for (arrival, (&started, &duration)) in started.iter().zip(duration).enumerate() {
+            let pod = &mut self.arrivals[arrival];
+            (pod.started, pod.leaves) = (started, started + duration);
+        }
+        let arrivals = &self.arrivals;
+        let mut leaving: Vec<usize> = (0..started.len()).filter(|&a| arrivals[a].leaves.is_finite()).collect();
+        leaving.sort_by(|&a, &b| {
+            if leaves_before(arrivals, a, b) { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater }
+        });
+        // An ascending list is a heap.
+        self.running = leaving;
+        Ok(())
+    }
+
+    /// Let the next arrivals wait since their times, and try them all at time 0, before anything else happens.
+    ///
+    /// Those that would not fit on the empty cluster fail.
+    pub fn queue_first(&mut self, count: usize) -> Result<()> {
+        if count > self.arrivals.len() - self.arrived {
+            return Err(format!("{count} pods cannot wait: fewer arrive"));
+        }
+        for arrival in self.arrived..self.arrived + count {
+            if self.arrivals[arrival].members > 0 && !self.is_delayed(arrival) {
+                self.queue_arrival(arrival, 0.0, true);
+                self.take_room(arrival, self.arrivals[arrival].members as i64);
+            }
+        }
+        self.arrived += count;
+        self.passes += 1;
+        if self.queue.overtaking != Overtaking::Anybody || self.estimates_ends() {
+            self.pass = Pass::Head;
+            return Ok(());
+        }
+        self.collect(0.0, true);
+        self.pass = Pass::Candidates;
+        Ok(())
+    }
+
+    /// Handle events until so many are recorded, or the host is needed.
+    pub fn advance(&mut self, until: usize) -> Stop {
+        while self.events.len() < until {
+            let is_passing = self.pass != Pass::None;
+            let (arrival, group, time);
+            if is_passing {
+                // A pass takes place at the time of the event that caused it, the last one.
+                time = self.events.last().map_or(0.0, |event| event.time);
+                match self.next_in_pass(time) {
+                    Ok(Some(g)) => (arrival, group) = (self.queue.first(g), Some(g)),
+                    Ok(None) => continue,
+                    Err(stop) => return stop,
+                }
+            } else {
+                match self.next_arrival() {
+                    Ok(Some(a)) => (arrival, group) = (a, None),
+                    Ok(None) => continue,
+                    Err(stop) => return stop,
+                }
+                time = self.arrivals[arrival].time;
+                if self.queue.waiting_groups > 0 && self.estimates_ends() {
+                    self.next_head(time);
+                }
+            }
+            if let Some(stop) = self.attempt(arrival, group, time) {
+                return stop;
+            }
+        }
+        Stop::Paused
+    }
+
+    /// The group whose first pod is tried next in this pass; None: look again.
+    fn next_in_pass(&mut self, time: f64) -> std::result::Result<Option<usize>, Stop> {
+        if self.pass == Pass::Head {
+            if self.head.is_none() && self.queue.order_is_external() && self.queue.waiting_groups > 1 {
+                return Err(Stop::NeedsOrder);
+            }
+            self.next_head(time);
+            if self.head.is_none() || self.queue.overtaking == Overtaking::Anybody {
+                // Nobody waits, or anybody may start: an overdue pod is tried after those of a higher priority.
+                self.pass = Pass::Collect;
+                return Ok(None);
+            }
+            return Ok(self.head);
+        }
+        // Before the first pod has left, no node says which pods may fit now.
+        let every = self.decider.asks_host() || self.freed.is_none();
+        if self.pass == Pass::Collect {
+            // As the first of them would: who is tried depends on it.
+            if self.head.is_some() && self.queue.waiting_groups > 1 {
+                self.update_reservation(time);
+            }
+            self.collect(time, every);
+            self.pass = Pass::Candidates;
+        }
+        let candidate = self.first_candidate(time, every);
+        if candidate.is_none() {
+            self.pass = Pass::None;
+        }
+        Ok(candidate)
+    }
+
+    /// The next pod that arrives; None: something else happened, look again.
+    fn next_arrival(&mut self) -> std::result::Result<Option<usize>, Stop> {
+        if let Some(pod) = self.created {
+            return Ok(Some(pod));
+        }
+        let is_arriving = self.arrived < self.arrivals.len();
+        if !self.running.is_empty() && (!is_arriving || self.leaves_first()) {
+            self.leave();
+            return Ok(None);
+        }
+        if !is_arriving {
+            return Err(Stop::Done);
+        }
+        let arrival = self.arrived;
+        if self.tried == 0 && self.arrivals[arrival].choice.is_some() {
+            // It has started with its gang, of which others have not.
+            self.take_room(arrival, 1);
+            self.arrived += 1;
+            return Ok(None);
+        }
+        if self.is_delayed(arrival) {
+            self.arrived += 1;
+            return Ok(None);
+        }
+        Ok(Some(arrival))
+    }
+
+    /// Try the next member of a gang, of one for most pods, and start the gang once as many as must have a node.
+    fn attempt(&mut self, arrival: usize, group: Option<usize>, time: f64) -> Option<Stop> {
+        let (member, shape) = (arrival + self.tried, self.arrivals[arrival].shape);
+        let is_passing = group.is_some();
+        let (c, labels) = (self.arrivals[member].class, self.arrivals[member].labels);
+        let is_masked = self.decider.terms.has_rules(c, labels) || !self.nominated.is_empty();
+        // Behind the head, unless of a higher priority. By orders that commit it is the new head if it has to wait.
+        let is_behind = self.head.is_some_and(|head| {
+            group != Some(head) && self.arrivals[arrival].priority <= self.queue.pods[self.queue.first(head)].priority
+        });
+        let (mut is_allowed, mut comes_after) = (true, false);
+        if is_behind {
+            is_allowed = self.queue.overtaking != Overtaking::Nobody;
+            if is_allowed {
+                self.update_reservation(time);
+                comes_after = !self.may_overtake(arrival, time);
+            }
+        }
+        if is_passing {
+            is_allowed &= self.shapes[shape].infeasible_in != Some(self.passes);
+            is_allowed &= !(comes_after && self.shapes[shape].infeasible_beside == Some(self.passes));
+        }
+        let mut node = None;
+        if is_allowed && !self.shapes[shape].is_infeasible {
+            match self.node_for(arrival, is_masked, comes_after) {
+                Answer::Node(n) => node = Some(n),
+                Answer::Nowhere => {}
+                // Nothing was changed yet: the same arrival is handled again when there is an answer.
+                Answer::Unknown => return Some(Stop::NeedsNode),
+            }
+        }
+        match node {
+            Some(node) => {
+                let devices = self.decider.devices_on(c, node);
+                self.arrivals[member].choice = Some(Choice { node, devices });
+                self.change(member, 1);
+            }
+            None => self.refused += 1,
+        }
+        self.tried += 1;
+        let Arrival { members, least, .. } = self.arrivals[arrival];
+        let starts = is_allowed && !self.shapes[shape].is_infeasible && members - self.refused >= least;
+        if starts && self.tried < members {
+            return None;
+        }
+        let is_split = starts && self.refused > 0;
+        if starts {
+            (self.tried, self.refused) = (0, 0);
+            self.start(arrival, time, is_passing);
+            if self.head.is_some() && group != self.head && !is_behind {
+                // A pod of higher priority has started: the head's reservation does not account for it.
+                self.reservations.cancel();
+            }
+        } else {
+            self.undo(arrival);
+        }
+        if let Some(g) = group {
+            // Marked only where nothing but the nodes refused it, or these and a reservation that it would delay.
+            let is_alone = is_allowed && !is_masked;
+            if is_alone && !starts && comes_after && !self.decider.asks_host() {
+                self.shapes[shape].infeasible_beside = Some(self.passes);
+            }
+            self.end_attempt(g, starts, is_alone && !self.is_restricted, time);
+        } else if self.created.is_some() {
+            self.created = None;
+        } else if !is_split {
+            self.take_room(arrival, members as i64);
+            self.arrived += members;
+        }
+        if is_split {
+            self.separate(arrival, is_passing);
+        }
+        if starts && self.lifts(arrival, members) {
+            self.pass = Pass::Head;
+            self.passes += 1;
+        }
+        if is_passing || starts {
+            return None;
+        }
+        self.queue_arrival(arrival, time, self.waits);
+        let waits = self.waits && !self.shapes[shape].is_infeasible;
+        if self.queue.overtaking != Overtaking::Anybody && !is_behind && waits {
+            self.head = Some(self.queue.pods[arrival].group);
+            self.reservations.cancel();
+        }
+        // At once, while the cluster is as it was when the pod was refused.
+        self.wants_reasons.then_some(Stop::NeedsReason)
+    }
+
+    /// The node for the next member of a pod's gang.
+    ///
+    /// `comes_after`: it would delay the reservation, unless it goes to another node or leaves room.
+    fn node_for(&mut self, arrival: usize, is_masked: bool, comes_after: bool) -> Answer {
+        let is_gang = self.arrivals[arrival].members > 1;
+        // One that asks somebody else, or has several pods, avoids all reserved nodes at once.
+        let mut is_closed = comes_after && (self.decider.asks_host() || is_gang);
+        self.is_restricted = is_closed;
+        let reservation = self.reservations.current.as_ref();
+        if is_gang && self.tried == 0 && !is_masked {
+            let Arrival { class, together, .. } = self.arrivals[arrival];
+            if !fits_together(&self.decider.cluster, class, together, reservation.filter(|_| comes_after)) {
+                return Answer::Nowhere;
+            }
+        }
+        let member = arrival + self.tried;
+        let c = self.arrivals[member].class;
+        loop {
+            let answer = self.choose(member, is_masked || is_closed, is_closed);
+            let (Answer::Node(n), true, false) = (&answer, comes_after, is_closed) else { return answer };
+            if !self.reservations.current.as_ref().is_some_and(|reservation| reservation.holds(*n)) {
+                return answer;
+            }
+            let devices = self.decider.devices_on(c, *n);
+            let reserved = self.head.map(|head| self.arrivals[self.queue.first(head)].class);
+            if let (Some(reservation), Some(reserved)) = (&mut self.reservations.current, reserved) {
+                if reservation.leaves_room(&self.decider.cluster, reserved, *n, c, devices) {
+                    return answer;
+                }
+            }
+            is_closed = true;
+        }
+    }
+
+    /// `is_masked`: other pods matter to it, or a reservation does, so every node has to be evaluated. `is_closed`:
+    /// reserved nodes are closed to it.
+    fn choose(&mut self, member: usize, is_masked: bool, mut is_closed: bool) -> Answer {
+        let (c, labels) = (self.arrivals[member].class, self.arrivals[member].labels);
+        if is_masked {
+            self.decider.find_feasible(c, labels);
+            if !self.nominated.is_empty() {
+                self.keep_nominated(member);
+                is_closed = true;
+            }
+            if is_closed {
+                for &n in self.reservations.current.iter().flat_map(|reservation| &reservation.nodes) {
+                    self.decider.mask[n] = false;
+                }
+            }
+        }
+        self.is_restricted = is_closed;
+        if !self.decider.asks_host() {
+            return self.decider.choose_node(c, labels, is_masked).map_or(Answer::Nowhere, Answer::Node);
+        }
+        // The answer to the last question; the pod still fits, since nothing has happened since.
+        if let Some(n) = self.answer.take() {
+            self.question = None;
+            return Answer::Node(n);
+        }
+        let is_feasible = |n| if is_masked { self.decider.mask[n] } else { self.decider.cluster.fits(c, n) };
+        if (0..self.decider.nodes()).any(is_feasible) {
+            self.question = Some(member);
+            return Answer::Unknown;
+        }
+        Answer::Nowhere
+    }
+
+    /// Close the nodes of the mask on which a pod would take the room of pods of at least its priority that are nominated
+    /// there.
+    ///
+    /// Source: kube-scheduler 1.37, RunFilterPluginsWithNominatedPods.
+    fn keep_nominated(&mut self, member: usize) {
+        let before = self.decider.mask.clone();
+        let mut counted = Vec::new();
+        for &(pod, n) in &self.nominated {
+            let Arrival { class, labels, priority, choice, .. } = self.arrivals[pod];
+            if pod == member || choice.is_some() || priority < self.arrivals[member].priority {
+                continue;
+            }
+            // As many of its devices as are idle: it waits for the others.
+            let (requested, node) = (&self.decider.cluster.classes[class], &self.decider.cluster.nodes[n]);
+            let idle = (0..node.gpus.len()).filter(|&d| node.gpus[d] >= requested.gpu_milli);
+            let devices = idle.take(requested.gpu_count as usize).fold(0, |devices, d| devices | 1 << d);
+            self.decider.count(class, labels, Choice { node: n, devices });
+            counted.push((class, labels, Choice { node: n, devices }));
+        }
+        self.decider.find_feasible(self.arrivals[member].class, self.arrivals[member].labels);
+        for (class, labels, choice) in counted.into_iter().rev() {
+            self.decider.discount(class, labels, choice);
+        }
+        for (allowed, before) in self.decider.mask.iter_mut().zip(before) {
+            *allowed &= before;
+        }
+    }
+
+    /// Add (or with -1 subtract) what a node contributes to the sums.
+    fn count_node(&mut self, n: usize, sign: f64) {
+        let node = &self.decider.cluster.nodes[n];
+        let sums = &mut self.totals.sums;
+        // Sums change by the node's contribution before and after, since shares cannot be updated by the pod alone.
+        let gpu = GPU * node.gpus.len() as i64;
+        if gpu > 0 {
+            let share = (gpu - node.gpus.iter().sum::<i64>()) as f64 / gpu as f64;
+            sums[0] += sign * share;
+            sums[1] += sign * share * share;
+        }
+        let cpu = node.allocatable[CPU];
+        if cpu > 0 {
+            let share = (cpu - node.free[CPU]) as f64 / cpu as f64;
+            sums[2] += sign * share;
+            sums[3] += sign * share * share;
+        }
+        for (sum, cause) in sums[4..].iter_mut().zip(self.decider.fragments[n].causes) {
+            *sum += sign * cause;
+        }
+    }
+
+    /// Place (1) or remove (-1) a pod on its node, and update every total over the eligible nodes.
+    fn change(&mut self, arrival: usize, sign: i64) {
+        let Arrival { class: c, labels, choice, .. } = self.arrivals[arrival];
+        let Some(choice) = choice else { return };
+        let n = choice.node;
+        let counts = self.eligible[n];
+        let is_empty = |engine: &Engine| {
+            let node = &engine.decider.cluster.nodes[n];
+            counts && node.allocatable[PODS] == node.free[PODS]
+        };
+        if counts {
+            self.count_node(n, -1.0);
+        }
+        self.totals.nodes += i64::from(is_empty(self));
+        if sign > 0 {
+            self.decider.place(c, labels, choice);
+        } else {
+            self.decider.remove(c, labels, choice);
+        }
+        self.totals.nodes -= i64::from(is_empty(self));
+        if counts {
+            self.count_node(n, 1.0);
+            let class = &self.decider.cluster.classes[c];
+            self.totals.gpu_milli += sign * class.gpu_total();
+            self.totals.cpu_milli += sign * class.request[CPU];
+            self.totals.memory_bytes += sign * class.request[MEMORY];
+        }
+    }
+
+    fn note(&mut self, time: f64, arrival: usize, outcome: Outcome) {
+        let choice = self.arrivals[arrival].choice;
+        self.events.push(Event { time, arrival, outcome, choice, totals: self.totals });
+    }
+
+    /// Start a placed pod, or the placed members of a gang.
+    fn start(&mut self, arrival: usize, time: f64, waited: bool) {
+        for a in arrival..arrival + self.arrivals[arrival].members {
+            if self.arrivals[a].choice.is_none() {
+                continue;
+            }
+            self.arrivals[a].started = time;
+            self.queue.note_start(a, arrival);
+            if waited {
+                self.totals.waiting -= 1;
+            }
+            if self.arrivals[a].duration < f64::INFINITY {
+                self.arrivals[a].leaves = time + self.arrivals[a].duration;
+                let arrivals = &self.arrivals;
+                push(&mut self.running, a, |a, b| leaves_before(arrivals, a, b));
+            }
+            self.note(time, a, Outcome::Bound);
+        }
+    }
+
+    /// Remove the members of a gang that were placed, too few to start.
+    fn undo(&mut self, arrival: usize) {
+        for a in (arrival..arrival + self.tried).rev() {
+            self.change(a, -1);
+            self.arrivals[a].choice = None;
+        }
+        (self.tried, self.refused) = (0, 0);
+    }
+
+    /// Let the members that a gang has started without be arrivals of their own, or wait on their own if they waited.
+    fn separate(&mut self, arrival: usize, waited: bool) {
+        for a in arrival..arrival + self.arrivals[arrival].members {
+            let pod = &mut self.arrivals[a];
+            (pod.members, pod.least, pod.together) = (1, 1, 1);
+            if waited && pod.choice.is_none() {
+                self.queue.push(a);
+            }
+        }
+    }
+
+    /// Whether the controller of an arrival may not make it yet: it has as many pods as it may have at a time.
+    fn is_delayed(&mut self, arrival: usize) -> bool {
+        let Some(k) = self.arrivals[arrival].controller else { return false };
+        let controller = &mut self.controllers[k];
+        if controller.room > 0 {
+            return false;
+        }
+        controller.delayed.get_or_insert(arrival);
+        true
+    }
+
+    /// Count the pods of an arrival that its controller has made.
+    fn take_room(&mut self, arrival: usize, count: i64) {
+        if let Some(k) = self.arrivals[arrival].controller {
+            self.controllers[k].room -= count;
+        }
+    }
+
+    /// Let the controller of a pod that ended make the next one, if it may not have made it before.
+    fn replace(&mut self, arrival: usize) {
+        let Some(k) = self.arrivals[arrival].controller else { return };
+        let Some(pod) = self.controllers[k].delayed else {
+            self.controllers[k].room += 1;
+            return;
+        };
+        self.created = Some(pod);
+        self.arrivals[pod].time = self.arrivals[arrival].leaves;
+        self.queue.pods[pod].time = self.arrivals[pod].time;
+        self.controllers[k].delayed = self.arrivals[pod].following.filter(|&following| following < self.arrived);
+    }
+
+    /// Whether the next pod to leave does so before the next one arrives.
+    ///
+    /// At equal times it leaves first, except where the order commits to one pod: then that is chosen among all that have
+    /// arrived.
+    fn leaves_first(&self) -> bool {
+        let (leaves, arrives) = (self.arrivals[self.running[0]].leaves, self.arrivals[self.arrived].time);
+        if self.queue.overtaking == Overtaking::Anybody { leaves <= arrives } else { leaves < arrives }
+    }
+
+    fn leave(&mut self) {
+        let arrivals = &self.arrivals;
+        let arrival = pop(&mut self.running, |a, b| leaves_before(arrivals, a, b));
+        self.change(arrival, -1);
+        self.freed = self.arrivals[arrival].choice.map(|choice| choice.node);
+        self.queue.note_end(arrival, self.arrivals[arrival].duration);
+        self.replace(arrival);
+        self.note(self.arrivals[arrival].leaves, arrival, Outcome::Finished);
+        if self.queue.waiting_groups > 0 {
+            self.pass = Pass::Head;
+            self.passes += 1;
+        }
+    }
+
+    /// Record that an arrival was not bound, and queue it if it may wait.
+    fn queue_arrival(&mut self, arrival: usize, time: f64, waits: bool) {
+        let Arrival { members, shape, .. } = self.arrivals[arrival];
+        // What another pod's start may let start is tried again then, even where nothing else waits.
+        let is_retried = waits || self.shapes[shape].is_lifted;
+        let fails = !is_retried || self.shapes[shape].is_infeasible;
+        // A pod that could not run even on the empty cluster does not count as waiting. Where nothing waits the same total
+        // counts failures.
+        if !(waits && fails) {
+            self.totals.waiting += members as i64;
+        }
+        if !fails {
+            self.queue.push(arrival);
+        }
+        // The first member comes last, since the reason of the last event is asked for.
+        for a in (arrival..arrival + members).rev() {
+            self.note(time, a, if fails { Outcome::Failed } else { Outcome::Waiting });
+        }
+    }
+
+    /// Whether a pod that waits may start now because a pod, or one of its gang, has started.
+    ///
+    /// Source: kube-scheduler 1.37, queueing hints of InterPodAffinity and PodTopologySpread for assigned pods.
+    fn lifts(&self, arrival: usize, members: usize) -> bool {
+        let started = || (arrival..arrival + members).filter(|&a| self.arrivals[a].choice.is_some());
+        self.queue.shapes.iter().filter(|&&shape| self.shapes[shape].is_lifted).any(|&shape| {
+            let first = self.queue.first(self.queue.active[shape][0]);
+            (first..first + self.arrivals[first].members).any(|waiting| {
+                let c = self.arrivals[waiting].class;
+                started().any(|a| self.decider.terms.counts_pod(c, self.arrivals[a].labels))
+            })
+        })
+    }
+
+    // Passes over the waiting pods after one has left: who is tried, in which order, and who may not be delayed.
+
+    fn moment(&self, now: f64) -> Moment {
+        let used = if self.queue.by_gpu { self.totals.gpu_milli } else { self.totals.cpu_milli };
+        let free = 1.0 - used as f64 / (GPU as f64 * self.queue.capacity);
+        Moment { now, free, waiting: self.totals.waiting }
+    }
+
+    /// The pods that run and will end, in the order of the heap.
+    fn running_pods(&self) -> Vec<Running> {
+        let running = self.running.iter().filter_map(|&arrival| {
+            let pod = &self.arrivals[arrival];
+            let queued = &self.queue.pods[arrival];
+            pod.choice.map(|choice| Running {
+                class: pod.class,
+                node: choice.node,
+                devices: choice.devices,
+                size: queued.size,
+                started: pod.started,
+                expected: pod.started + queued.estimated,
+            })
+        });
+        running.collect()
+    }
+
+    /// Choose the pod that nobody may delay: the next one, or where anybody may overtake one that is overdue, if any.
+    ///
+    /// The next one stays so until it starts; of those that are overdue it is the first one now.
+    fn next_head(&mut self, time: f64) {
+        if self.queue.overtaking != Overtaking::Anybody {
+            self.head = self.head.or_else(|| self.best_group(time));
+        } else if self.queue.ageing.is_finite() {
+            let before = std::mem::replace(&mut self.head, self.queue.first_overdue(time));
+            if before.is_some() && self.head != before {
+                self.reservations.cancel();
+            }
+        }
+    }
+
+    /// The group whose first pod goes next.
+    fn best_group(&mut self, time: f64) -> Option<usize> {
+        let moment = self.moment(time);
+        let releases = if self.queue.foresees {
+            foresee(&self.running_pods(), time, moment.free * self.queue.capacity)
+        } else {
+            Releases::new()
+        };
+        let waiting: Vec<usize> = self.queue.waiting().collect();
+        let mut best = None;
+        for g in waiting {
+            self.queue.update_score(g, moment, &releases);
+            if best.is_none_or(|best| self.queue.goes_before(g, best)) {
+                best = Some(g);
+            }
+        }
+        best
+    }
+
+    /// Whether a pod may start anywhere, since by its estimate it ends before the reservation begins.
+    fn may_overtake(&mut self, arrival: usize, time: f64) -> bool {
+        let is_missed = self.reservations.current.as_ref().is_some_and(|current| current.is_missed);
+        !is_missed && time + self.queue.estimate(arrival) <= self.reservations.begins
+    }
+
+    fn update_reservation(&mut self, time: f64) {
+        let Some(head) = self.head.map(|head| self.queue.first(head)) else { return };
+        let Arrival { class, together, .. } = self.arrivals[head];
+        if !self.reservations.is_current(time) {
+            let running = self.running_pods();
+            self.reservations.renew(&mut self.decider.cluster, &running, class, together.max(1), time);
+        }
+    }
+
+    /// Whether a pod fits on the node that a pod left last, or on one that was reserved until now.
+    fn fits_freed_nodes(&self, c: usize) -> bool {
+        let cluster = &self.decider.cluster;
+        self.freed.iter().chain(&self.reservations.opened).any(|&n| cluster.fits(c, n))
+    }
+
+    /// Whether pods of the shape of `a` may start if they are expected to end in time, where others may not.
+    fn may_backfill(&self, a: usize) -> bool {
+        let (Some(reservation), true) = (&self.reservations.current, self.head.is_some()) else { return false };
+        let pod = &self.arrivals[a];
+        pod.members > 1 || reservation.nodes.iter().any(|&n| self.decider.cluster.fits(pod.class, n))
+    }
+
+    /// Find the groups that may start now, and make a heap of the next one of each shape.
+    ///
+    /// Unless `every`, those whose pods do not fit on the node that a pod just left, nor on nodes that were reserved until
+    /// now, fit nowhere, as before, or on reserved nodes alone. These are open to pods that are expected to end in time:
+    /// by an estimate from history that may be only now.
+    fn collect(&mut self, time: f64, every: bool) {
+        self.candidates.clear();
+        let moment = self.moment(time);
+        for s in self.queue.shapes.clone() {
+            if self.shapes[s].infeasible_in == Some(self.passes) {
+                continue;
+            }
+            // What holds for one pod of the shape holds for all.
+            let a = self.queue.first(self.queue.active[s][0]);
+            let c = self.arrivals[a].class;
+            let is_new = every || self.fits_freed_nodes(c);
+            let in_time = !is_new && self.may_backfill(a);
+            if !is_new && !in_time && !self.decider.terms.may_have_rules(c) {
+                continue;
+            }
+            let mut best = None;
+            for g in self.queue.active[s].clone() {
+                if Some(g) == self.head && self.queue.overtaking != Overtaking::Anybody {
+                    continue;
+                }
+                let a = self.queue.first(g);
+                let starts = is_new || (in_time && self.may_overtake(a, time));
+                if !starts && !self.decider.terms.has_rules(c, self.arrivals[a].labels) {
+                    continue;
+                }
+                self.queue.groups[g].may_start = Some(self.passes);
+                self.queue.update_score(g, moment, &Releases::new());
+                if best.is_none_or(|best| self.queue.goes_before(g, best)) {
+                    best = Some(g);
+                }
+            }
+            self.candidates.extend(best);
+        }
+        let queue = &self.queue;
+        heapify(&mut self.candidates, |g, h| queue.goes_before(g, h));
+    }
+
+    /// The next group of a shape to try in this pass.
+    fn next_group(&mut self, s: usize, time: f64) -> Option<usize> {
+        if self.shapes[s].infeasible_in == Some(self.passes) {
+            return None;
+        }
+        let is_refused = self.shapes[s].infeasible_beside == Some(self.passes);
+        let mut best = None;
+        for i in 0..self.queue.active[s].len() {
+            let g = self.queue.active[s][i];
+            if self.queue.groups[g].may_start != Some(self.passes) {
+                continue;
+            }
+            if is_refused && !self.may_overtake(self.queue.first(g), time) {
+                continue;
+            }
+            if best.is_none_or(|best| self.queue.goes_before(g, best)) {
+                best = Some(g);
+            }
+        }
+        best
+    }
+
+    /// Let the first candidate be followed by the next one of its shape, if there is one.
+    fn replace_candidate(&mut self, time: f64) {
+        let shape = self.queue.groups[self.candidates[0]].shape;
+        let following = self.next_group(shape, time);
+        let queue = &self.queue;
+        match following {
+            Some(g) => {
+                self.candidates[0] = g;
+                sink(&mut self.candidates, 0, |g, h| queue.goes_before(g, h));
+            }
+            None => {
+                pop(&mut self.candidates, |g, h| queue.goes_before(g, h));
+            }
+        }
+    }
+
+    /// The group whose first pod is tried next; None: the pass is over.
+    ///
+    /// Unless `every`, others that fit no more where pods left, since other candidates took that, are left out.
+    fn first_candidate(&mut self, time: f64, every: bool) -> Option<usize> {
+        while let Some(&g) = self.candidates.first() {
+            let (a, s) = (self.queue.first(g), self.queue.groups[g].shape);
+            let Arrival { class: c, labels, .. } = self.arrivals[a];
+            let is_tried = every
+                || self.tried > 0
+                || self.shapes[s].infeasible_beside == Some(self.passes)
+                || self.decider.terms.has_rules(c, labels)
+                || self.fits_freed_nodes(c);
+            if is_tried {
+                return Some(g);
+            }
+            let mark = Some(self.passes);
+            if self.may_backfill(a) {
+                self.shapes[s].infeasible_beside = mark;
+            } else {
+                self.shapes[s].infeasible_in = mark;
+            }
+            self.replace_candidate(time);
+        }
+        self.reservations.opened.clear();
+        None
+    }
+
+    /// Update the queue after an attempt with the first pod of a group, the head's or the first candidate's.
+    ///
+    /// If a pod depends on itself and the nodes alone, not on other pods, no further pod of its shape is tried in this
+    /// pass: binding pods in between cannot have freed resources.
+    fn end_attempt(&mut self, g: usize, is_bound: bool, is_alone: bool, time: f64) {
+        // Where anybody may overtake, the pass begins again once an overdue pod has started: there may be another one.
+        let is_head = self.pass == Pass::Head || (is_bound && Some(g) == self.head);
+        if is_bound {
+            self.queue.pop(g);
+            if is_head {
+                self.head = None;
+                self.reservations.cancel();
+            }
+        } else if is_alone {
+            self.shapes[self.queue.groups[g].shape].infeasible_in = Some(self.passes);
+        }
+        if is_head {
+            // With a head that goes on waiting, or with none, it is the others' turn.
+            self.pass = match self.queue.overtaking {
+                _ if is_bound => Pass::Head,
+                Overtaking::Nobody => Pass::None,
+                _ => Pass::Collect,
+            };
+            return;
+        }
+        if is_bound && !self.queue.groups[g].pods.is_empty() {
+            self.queue.update_score(g, self.moment(time), &Releases::new());
+        } else {
+            self.queue.groups[g].may_start = None;
+        }
+        self.replace_candidate(time);
+    }
+}
+
+/// Whether a running pod leaves before another one: by the time, when it started, and the arrival.
+fn leaves_before(arrivals: &[Arrival], a: usize, b: usize) -> bool {
+    let (one, other) = (&arrivals[a], &arrivals[b]);
+    (one.leaves, one.started, a) < (other.leaves, other.started, b)
+}
+
+fn read_shapes(arrays: &Arrays) -> Result<Vec<Shape>> {
+    let infeasible: Vec<bool> = arrays.list("run.infeasible")?;
+    let lifted: Vec<bool> = arrays.list_of("run.lifted", infeasible.len())?;
+    let shape =
+        |(is_infeasible, is_lifted)| Shape { is_infeasible, is_lifted, infeasible_in: None, infeasible_beside: None };
+    Ok(infeasible.into_iter().zip(lifted).map(shape).collect())
+}
+
+fn read_arrivals(arrays: &Arrays, decider: &Decider, shapes: usize, controllers: usize) -> Result<Vec<Arrival>> {
+    let class: Vec<i64> = arrays.list("arrivals.class_id")?;
+    let count = class.len();
+    let labels: Vec<i64> = arrays.list_of("arrivals.labels_id", count)?;
+    let time: Vec<f64> = arrays.list_of("arrivals.time", count)?;
+    let duration: Vec<f64> = arrays.list_of("arrivals.duration", count)?;
+    let priority: Vec<i64> = arrays.list_of("arrivals.priority", count)?;
+    let members: Vec<i64> = arrays.list_of("arrivals.members", count)?;
+    let least: Vec<i64> = arrays.list_of("arrivals.least", count)?;
+    let together: Vec<i64> = arrays.list_of("arrivals.together", count)?;
+    let shape: Vec<i64> = arrays.list_of("arrivals.shape", count)?;
+    let controller: Vec<i64> = arrays.list_of("arrivals.controller", count)?;
+    let following: Vec<i64> = arrays.list_of("arrivals.following", count)?;
+    let mut arrivals = Vec::with_capacity(count);
+    for a in 0..count {
+        let (class, labels) = decider.pod(class[a], labels[a])?;
+        arrivals.push(Arrival {
+            class,
+            labels,
+            time: time[a],
+            duration: duration[a],
+            priority: priority[a],
+            members: index("arrivals.members", members[a], count - a + 1)?,
+            least: index("arrivals.least", least[a], usize::MAX >> 1)?,
+            together: together[a],
+            shape: index("arrivals.shape", shape[a], shapes)?,
+            controller: optional("arrivals.controller", controller[a], controllers)?,
+            following: optional("arrivals.following", following[a], count)?,
+            choice: None,
+            leaves: 0.0,
+            started: 0.0,
+        });
+    }
+    Ok(arrivals)
+}

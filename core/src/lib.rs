@@ -1,0 +1,25 @@
+//! What decides in steersman, once for all hosts: Python, kube-scheduler, the browser.
+//!
+//! It knows no Kubernetes, no network, no clock and no file format but bytes that a host gives it. A cluster is an object
+//! that can be asked.
+
+#![deny(unsafe_code)]
+
+mod arrays;
+mod cluster;
+mod constraints;
+mod decide;
+mod engine;
+mod fragmentation;
+mod history;
+mod kube;
+mod order;
+mod queue;
+mod random;
+mod reservation;
+mod rules;
+mod table;
+
+#[allow(unsafe_code)]
+pub mod api;
+pub use decide::{Choice, Decider};

@@ -1,0 +1,106 @@
+"""The compiled core beside the kernels that it is to replace: what both read, and runs of both."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+from tests.support.core_library import Decider, Engine
+
+from steersman.policies.base import Policy, default_member
+from steersman.policies.decision import kernels
+from steersman.policies.decision.selection import SelectionRules
+from steersman.simulation import event_arrays
+from steersman.simulation.arrivals import Schedule
+from steersman.simulation.run import Execution, Simulator
+
+Arrays = dict[str, npt.NDArray[np.generic]]
+NOT_READ = {"scratch", "owned_total"}
+"""What the core has no need of: buffers, and sums that it makes itself."""
+QUEUED = ("given", "size", "total", "account", "shares", "time", "priority", "group", "stated", "keys", "shape")
+MANY = 1 << 40
+
+
+def arrays_of(state: kernels.DecisionState, selection: SelectionRules, seed: int) -> Arrays:
+    """Return the arrays of a decision by their names in the core."""
+    arrays: Arrays = {
+        f"{name}.{field}": value
+        for name in ("nodes", "classes", "terms", "profile")
+        for field, value in getattr(state, name)._asdict().items()
+        if field not in NOT_READ
+    }
+    arrays |= {
+        "policy.node": np.int64(selection.node),
+        "policy.devices": np.int64(selection.devices),
+        "policy.functions": np.array(selection.functions, dtype=np.int64),
+        "policy.weights": np.array(selection.weights, dtype=np.float64),
+        "policy.seed": np.array(seed, dtype=np.uint64).astype(np.int64),
+    }
+    if selection.node == kernels.SELECT_KUBE_SCHEDULER:
+        kube = state.kube
+        arrays |= {f"kube.{field}": np.asarray(value) for field, value in kube._asdict().items() if field != "scored"}
+        arrays |= {f"kube.scored.{field}": np.asarray(value) for field, value in kube.scored._asdict().items()}
+        arrays["kube.static"] = kube.static.reshape(-1, len(state.nodes.gpu_count))
+    return {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in arrays.items()}
+
+
+def decider_of(state: kernels.DecisionState, selection: SelectionRules, seed: int) -> Decider:
+    """Return a decider of the core with these arrays."""
+    return Decider(arrays_of(state, selection, seed))
+
+
+def both_runs(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> tuple[Execution, Engine]:
+    """Return a run of the kernels and one of the core, at the end of both, with no reasons."""
+    captured: Arrays = {}
+
+    def new_run(cluster: kernels.DecisionState, *rest: Any) -> event_arrays.Run:
+        # Copies, since pods are about to be placed.
+        arrays = _run_arrays(cluster, plan, default_member(policy).selection, *rest)
+        captured.update({name: array.copy() for name, array in arrays.items()})
+        return original(cluster, *rest)
+
+    original = event_arrays.new_run
+    with patch.object(event_arrays, "new_run", new_run):
+        execution = Execution(simulator, plan, policy, seed, record=False)
+    engine = Engine(captured)
+    if plan.standing:
+        node, devices = (each[plan.pods[: plan.standing]] for each in simulator.recorded)
+        engine.stand(np.argsort(plan.nodes)[node], devices)
+    engine.let_leave(plan.time[: plan.standing], plan.duration[: plan.standing])
+    if plan.queued:
+        engine.queue_first(plan.queued)
+    assert execution.advance(MANY) == engine.advance(MANY) == event_arrays.DONE
+    return execution, engine
+
+
+def _run_arrays(
+    cluster: kernels.DecisionState,
+    plan: Schedule,
+    selection: SelectionRules,
+    arrivals: event_arrays.Arrivals,
+    queue: Any,
+    infeasible: npt.NDArray[np.bool_],
+    lifted: npt.NDArray[np.bool_],
+    nominated: npt.NDArray[np.int64],
+    room: npt.NDArray[np.int64],
+    eligible: npt.NDArray[np.bool_],
+    seed: int,
+) -> Arrays:
+    arrays = arrays_of(cluster, selection, seed)
+    arrays |= {f"arrivals.{field}": value for field, value in arrivals._asdict().items()}
+    arrays |= {f"queue.{field}": getattr(queue, field) for field in QUEUED}
+    return arrays | {
+        "queue.settings": np.append(queue.settings, len(queue.ends) > 0),
+        "queue.limits": queue.limits,
+        "queue.weights": queue.weights,
+        "queue.history": queue.history.counts,
+        "run.infeasible": infeasible,
+        "run.lifted": lifted if len(lifted) else np.zeros(len(infeasible), dtype=np.bool_),
+        "run.nominated": nominated,
+        "run.room": room[:, 0],
+        "run.eligible": eligible,
+        "run.waits": np.array(int(plan.waits)),
+        "run.reasons": np.array(0),
+    }

@@ -1,0 +1,165 @@
+"""The compiled core (`core/`, in Rust), called with numbers and flat arrays: a shared library, built by `make core`.
+
+It is not yet what decides: tests hold it to the kernels that it is to replace.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save
+
+from steersman.core.errors import SteersmanError
+
+NAME = {"darwin": "libsteersman_core.dylib", "win32": "steersman_core.dll"}.get(sys.platform, "libsteersman_core.so")
+BUILT = Path(__file__).parents[2] / "core" / "target" / "release"
+NOWHERE = -1
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_NUMBER, _SIZE, _BYTES = ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
+_INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C_CONTIGUOUS")
+_FLOATS = np.ctypeslib.ndpointer(np.float64, flags="C_CONTIGUOUS")
+_FUNCTIONS: dict[str, list[Any]] = {
+    "decider_new": [_BYTES, _SIZE],
+    "forget": [_NUMBER],
+    "decider_decide": [_NUMBER, _NUMBER, _NUMBER, _INTEGERS],
+    "decider_scores": [_NUMBER, _NUMBER, _NUMBER, _FLOATS, _SIZE],
+    "decider_place": [_NUMBER] * 5,
+    "decider_remove": [_NUMBER] * 5,
+    "decider_fill": [_NUMBER, _INTEGERS, _INTEGERS, _INTEGERS, _INTEGERS, _SIZE],
+    "engine_new": [_BYTES, _SIZE],
+    "engine_stand": [_NUMBER, _INTEGERS, _INTEGERS, _SIZE],
+    "engine_let_leave": [_NUMBER, _FLOATS, _FLOATS, _SIZE],
+    "engine_queue_first": [_NUMBER, _SIZE],
+    "engine_advance": [_NUMBER, _SIZE],
+    "engine_answer": [_NUMBER, _NUMBER],
+    "engine_set_head": [_NUMBER, _NUMBER],
+    "engine_count": [_NUMBER],
+    "engine_events": [_NUMBER, _FLOATS, _INTEGERS, _FLOATS, _SIZE],
+}
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Return the shared library."""
+    loaded = ctypes.CDLL(str(BUILT / NAME))
+    for name, arguments in _FUNCTIONS.items():
+        function = getattr(loaded, f"steersman_{name}")
+        function.argtypes, function.restype = arguments, _NUMBER
+    loaded.steersman_error.argtypes, loaded.steersman_error.restype = [ctypes.c_char_p, _SIZE], _SIZE
+    return loaded
+
+
+def call(name: str, *arguments: Any) -> int:
+    """Call a function of the core and return its answer.
+
+    Raises:
+        SteersmanError: the core says what is wrong.
+    """
+    loaded = library()
+    answer: int = getattr(loaded, f"steersman_{name}")(*arguments)
+    if answer < 0:
+        text = ctypes.create_string_buffer(4096)
+        length = loaded.steersman_error(text, len(text))
+        raise SteersmanError(text.raw[:length].decode(errors="replace"))
+    return answer
+
+
+class Decider:
+    """A cluster, and a policy that places pods on it.
+
+    Args:
+        arrays: what `Decider::read` in `core/src/decide.rs` reads, by name.
+
+    Raises:
+        SteersmanError: an array is missing, or has another type or shape, or a number in it is out of range.
+    """
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+        self._number = call("decider_new", content, len(content))
+        self._nodes = len(arrays["nodes.free"])
+        weakref.finalize(self, call, "forget", self._number)
+
+    def decide(self, class_id: int, labels_id: int = 0) -> tuple[int, int]:
+        """Return the node and the devices of a pod, which is not placed; `NOWHERE` and 0 if it fits nowhere."""
+        choice = np.empty(2, dtype=np.int64)
+        call("decider_decide", self._number, class_id, labels_id, choice)
+        return int(choice[0]), int(choice[1])
+
+    def scores(self, class_id: int, labels_id: int = 0) -> Floats:
+        """Return the scores of a pod, [N], -inf where it may not run."""
+        scores = np.empty(self._nodes)
+        call("decider_scores", self._number, class_id, labels_id, scores, len(scores))
+        return scores
+
+    def place(self, class_id: int, labels_id: int, node: int, devices: int) -> None:
+        """Place a pod with the devices of a bit mask, without checking that it fits."""
+        call("decider_place", self._number, class_id, labels_id, node, devices)
+
+    def remove(self, class_id: int, labels_id: int, node: int, devices: int) -> None:
+        """Undo `place` with the same arguments, exactly."""
+        call("decider_remove", self._number, class_id, labels_id, node, devices)
+
+    def fill(self, class_ids: Integers, labels_ids: Integers) -> tuple[Integers, Integers]:
+        """Place pods one after another; return their nodes, `NOWHERE` for those that fit nowhere, and devices."""
+        nodes, devices = np.empty_like(class_ids), np.empty_like(class_ids)
+        call("decider_fill", self._number, class_ids, labels_ids, nodes, devices, len(class_ids))
+        return nodes, devices
+
+
+class Engine:
+    """A run: pods that arrive, are bound, wait or fail, and leave.
+
+    Args:
+        arrays: what `Engine::read` in `core/src/engine.rs` reads, by name.
+
+    Raises:
+        SteersmanError: an array is missing, or has another type or shape, or a number in it is out of range.
+    """
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
+        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+        self._number = call("engine_new", content, len(content))
+        weakref.finalize(self, call, "forget", self._number)
+
+    def stand(self, nodes: Integers, devices: Integers) -> None:
+        """Bind the first arrivals to nodes for the whole run, [S] each; they may take more than there is."""
+        call("engine_stand", self._number, nodes, devices, len(nodes))
+
+    def let_leave(self, started: Floats, duration: Floats) -> None:
+        """Let the first arrivals, which run already, leave after their durations; [S] seconds each."""
+        call("engine_let_leave", self._number, started, duration, len(started))
+
+    def queue_first(self, count: int) -> None:
+        """Let the next arrivals wait since their times, and try them all at time 0."""
+        call("engine_queue_first", self._number, count)
+
+    def advance(self, until: int) -> int:
+        """Handle events until so many are recorded; return why it stopped, see `event_arrays.DONE`."""
+        return call("engine_advance", self._number, until)
+
+    def answer(self, node: int) -> None:
+        """Choose the node of the pod that the engine asked about."""
+        call("engine_answer", self._number, node)
+
+    def set_head(self, group: int) -> None:
+        """Choose the group that goes next."""
+        call("engine_set_head", self._number, group)
+
+    def events(self) -> tuple[Floats, Integers, Floats]:
+        """Return times, [E], numbers and sums, [E, 10] each, as in `event_arrays.EventRecord`."""
+        count = call("engine_count", self._number)
+        times, numbers, sums = np.empty(count), np.empty((count, 10), dtype=np.int64), np.empty((count, 10))
+        call("engine_events", self._number, times, numbers, sums, count)
+        return times, numbers, sums

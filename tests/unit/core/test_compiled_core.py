@@ -1,0 +1,245 @@
+"""The compiled core decides as the kernels do: nodes, devices and scores, after every placement and removal."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.compiled_core import arrays_of, both_runs, decider_of
+from tests.support.core_library import NOWHERE, Decider
+from tests.support.differential.clusters import Cluster
+from tests.support.differential.configurations import configuration_of
+from tests.support.differential.draws import RandomDraws
+from tests.support.differential.sequences import sequence
+from tests.support.differential.sides import FileCluster
+from tests.support.nightly import examples
+
+from steersman.cluster import arrays
+from steersman.cluster.constraints import inter_pod
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
+from steersman.core.errors import SteersmanError
+from steersman.policies.base import Policy
+from steersman.policies.decision import kernels
+from steersman.policies.decision.context import build_decision_state
+from steersman.policies.files.kube_configuration import profiles_of
+from steersman.policies.gpu_state.arrays import empty_learned
+from steersman.policies.heuristics import HEURISTIC_IDS
+from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.protocols import Protocol
+from steersman.simulation.run import Execution, Simulator
+from steersman.workloads.formats.openb import embedded
+from steersman.workloads.profile import profile_arrays, typical_pods
+from steersman.workloads.workload import Workload
+
+SUMS = ("fgd=500,best-fit=500", "gpu-packing=3,dot-product=2,best-fit=1")
+PODS = 100
+REMOVED = 0.3
+"""Share of the steps after which a pod ends."""
+
+
+class Twins:
+    """A cluster of the kernels, and the same one of the core."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, seed: int) -> None:
+        profile = policy.profile if isinstance(policy, KubeSchedulerPolicy) else None
+        files = FileCluster(cluster, profile) if profile else FileCluster(cluster)
+        self.state, self.selection = files.state, policy.selection
+        pods = [pod for pod in files.workload.pods if pod.name.startswith("p")]
+        self.pods = [(self.state.class_id(pod.pod_class), self.state.labels_id(pod)) for pod in pods]
+        self.kernels = build_decision_state(
+            policy,
+            self.state,
+            profile_arrays(typical_pods(files.workload.pods), self.state.gpu_types),
+            classes=len(self.state.classes),
+            changes=10_000,
+            selectors=files.workload.services,
+            known=empty_learned,
+        )
+        self.core = decider_of(self.kernels, self.selection, seed)
+        self.changed: list[int] = []
+        self.rng = np.array([seed], dtype=np.uint64)
+        self.mask = np.zeros(len(self.state.nodes), dtype=np.bool_)
+
+    def decide(self, c: int, labels: int) -> tuple[int, int]:
+        """Decide about a pod twice, compare, and return the choice."""
+        answer, changed = np.zeros(2, dtype=np.int64), np.array(self.changed, dtype=np.int64)
+        rules = (self.selection.node, self.selection.devices)
+        kernels.decide(self.kernels, changed, self.mask, self.rng, *rules, c, labels, answer)
+        self.changed.clear()
+        assert self.core.decide(c, labels) == tuple(answer.tolist())
+        if self.selection.node == kernels.SELECT_BEST:
+            scored = kernels.ScoreTableContext(*(getattr(self.kernels, f) for f in kernels.ScoreTableContext._fields))
+            scores = np.empty(len(self.mask))
+            masked = inter_pod.has_inter_pod_rules(self.kernels.terms, c, labels)
+            kernels.score_nodes(scored, np.zeros(0, dtype=np.int64), self.mask, masked, c, scores)
+            assert self.core.scores(c, labels).tolist() == scores.tolist()
+        return int(answer[0]), int(answer[1])
+
+    def account(self, c: int, labels: int, node: int, devices: int, *, is_placed: bool) -> None:
+        """Place or remove a pod in both."""
+        nodes = arrays.place if is_placed else arrays.remove
+        terms = inter_pod.terms_place if is_placed else inter_pod.terms_remove
+        nodes(self.kernels.nodes, self.kernels.classes, c, node, devices)
+        terms(self.kernels.terms, c, labels, node)
+        (self.core.place if is_placed else self.core.remove)(c, labels, node, devices)
+        self.changed.append(node)
+
+
+def play(twins: Twins, seed: int) -> tuple[int, int]:
+    """Let pods come and end; return how many were placed, and how many fitted nowhere."""
+    draws, running, placed, refused = random.Random(seed), [], 0, 0
+    for c, labels in twins.pods:
+        node, devices = twins.decide(c, labels)
+        if node == NOWHERE:
+            refused += 1
+        else:
+            placed += 1
+            running.append((c, labels, node, devices))
+            twins.account(*running[-1], is_placed=True)
+        if running and draws.random() < REMOVED:
+            twins.account(*running.pop(draws.randrange(len(running))), is_placed=False)
+    return placed, refused
+
+
+@pytest.mark.parametrize("name", [*HEURISTIC_IDS, *SUMS, "random", "kube-default"])
+def test_core_decides_as_the_kernels_on_random_clusters(name: str) -> None:
+    placed = refused = 0
+    for seed in range(examples(40)):
+        more = play(Twins(sequence(RandomDraws(seed), PODS), resolve(name), seed), seed)
+        placed, refused = placed + more[0], refused + more[1]
+    assert placed > 100
+    assert refused > 50
+
+
+def test_core_decides_as_the_kernels_by_any_configuration_of_kube_scheduler() -> None:
+    for seed in range(1_000, 1_000 + examples(160)):
+        draws = RandomDraws(seed)
+        cluster, configuration = sequence(draws, PODS), configuration_of(draws)
+        profiles = profiles_of(configuration)
+        name = draws.choice(tuple(profiles)) if len(profiles) > 1 else DEFAULT_SCHEDULER
+        play(Twins(cluster, KubeSchedulerPolicy(name, profiles[name], name), seed), seed)
+
+
+ORDERS = (
+    *("", "smallest", "largest", "fair", "shortest", "area@history", "wfp3", "unicef", "f1@history"),
+    *("easy", "wfp3:easy", "wfp3:easy@history", "area:easy@history", "shortest:easy", "fcfs", "f1:none", "fair:easy"),
+    *("age:any@ageing:10m", "smallest@ageing:20m", "wfp3:easy@ageing:1h"),
+)
+
+
+def random_workload(seed: int, *, runs: bool) -> Workload:
+    """Return a small cluster and pods with times, priorities, gangs and controllers of few pods at a time.
+
+    `runs`: some run from the start, and stay.
+    """
+    draws = RandomDraws(seed)
+    workload = FileCluster(sequence(draws, PODS)).workload
+    priorities, has_gangs, has_controllers = draws.choice((1, 1, 3)), draws.chance(40), draws.chance(30)
+    pods, now = [], 0.0
+    for i, pod in enumerate(workload.pods):
+        now += draws.choice((0, 0, 1, 30, 300))
+        gang, size = i // 5, draws.choice((2, 4, 5))
+        is_member = has_gangs and gang % 3 == 0
+        pods.append(
+            replace(
+                pod,
+                priority=gang % priorities if is_member else draws.number(0, priorities - 1),
+                creation_time=now,
+                deletion_time=None if draws.chance(5) else now + draws.choice((1, 60, 600, 600, 9000)),
+                gang=f"gang-{gang}" if is_member else "",
+                gang_minimum=size if is_member and draws.chance(40) else 0,
+                at_once=2 if has_controllers and i % 4 == 0 and not is_member else None,
+                owner=f"Deployment/{draws.choice(('a', 'b', 'c'))}",
+            )
+        )
+    if runs:
+        return replace(workload, pods=tuple(pods))
+    coming = tuple(pod for pod in pods if pod.name.startswith("p"))
+    return Workload("cluster", workload.nodes, coming, services=workload.services)
+
+
+def compare_runs(workload: Workload, protocol: Protocol, policy: Policy, seed: int, load: float | None) -> int:
+    """Compare all events of a run; return their number."""
+    plan = schedule(workload, protocol, seed=seed, ratio=1.3, load=load, mean_duration=None)
+    execution, engine = both_runs(Simulator(workload), plan, policy, seed)
+    record = execution._record()
+    times, numbers, sums = engine.events()
+    assert times.tolist() == record.time.tolist()
+    assert numbers.tolist() == record.numbers.tolist()
+    assert sums.tolist() == record.sums.tolist()
+    return len(times)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_core_runs_as_the_event_loop_on_random_clusters(order: str) -> None:
+    events, policies = 0, ("fgd", "best-fit", SUMS[0], "random", "kube-default")
+    for seed in range(2_000, 2_000 + examples(60)):
+        protocol: Protocol = "timed" if order or seed % 2 else "arrivals"
+        workload = random_workload(seed, runs=protocol == "arrivals")
+        name = policies[seed % len(policies)]
+        events += compare_runs(workload, protocol, resolve(f"{name}+{order}" if order else name), seed, None)
+    assert events > 500
+
+
+@pytest.mark.parametrize("order", ["", "area@history", "wfp3:easy", "fair", "age:any@ageing:1h"])
+def test_core_runs_openb_as_the_event_loop(order: str) -> None:
+    policy = resolve(f"fgd+{order}" if order else "fgd")
+    assert compare_runs(embedded("default"), "timed", policy, 42, 1.1) > 20_000
+
+
+@pytest.mark.parametrize("name", ["fgd", "random", "kube-default"])
+def test_core_fills_openb_as_the_event_loop_does(name: str) -> None:
+    workload, policy = embedded("default"), resolve(name)
+    plan = schedule(workload, "inflation", seed=42, ratio=1.3, load=None, mean_duration=None)
+    execution = Execution(Simulator(workload), plan, policy, 42, record=False)
+    core = decider_of(execution.cluster, policy.selection, 42)
+    arrivals = execution.arrivals
+    nodes, devices = core.fill(arrivals.class_id, arrivals.labels_id)
+    execution.finish(None)
+    assert nodes.tolist() == execution.run.slot.tolist()
+    is_placed = nodes != NOWHERE
+    assert len(nodes) == 10_866
+    assert devices[is_placed].tolist() == execution.run.devices[is_placed].tolist()
+
+
+@pytest.fixture
+def cluster() -> dict[str, np.ndarray]:
+    """The arrays of a small cluster."""
+    twins = Twins(sequence(RandomDraws(3), 5), resolve("kube-default"), 1)
+    return arrays_of(twins.kernels, twins.selection, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        ("nodes.free", None, "nodes.free: missing"),
+        ("nodes.free", lambda a: a.astype(np.int32), "nodes.free: expected I64, is I32"),
+        ("nodes.free", lambda a: a[:, 1:], r"nodes.free: expected \d+ columns, has \d+"),
+        ("nodes.free", lambda a: a[1:], r"nodes.free: expected \d+ rows, has \d+"),
+        ("nodes.gpu_count", lambda a: a + 100, r"nodes.gpu_count: 1\d\d is not in 0..\d+"),
+        ("classes.constraint", lambda a: a + 100, r"classes.constraint: 1\d\d is not in 0..\d+"),
+        ("terms.rule_start", lambda a: a[::-1], "terms.rule_start: expected|terms.rule_start: .* is not in"),
+        ("kube.lists", lambda a: a - 50, r"kube.lists: -\d+ is not in 0..\d+"),
+        ("policy.node", lambda _: np.array(9), "policy.node: 9 is no rule"),
+        ("profile.share", lambda a: a[None], "profile.share: expected 1 dimensions, has 2"),
+    ],
+)
+def test_core_names_the_array_that_is_wrong(cluster, name, change, text) -> None:  # type: ignore[no-untyped-def]
+    changed = {key: value for key, value in cluster.items() if key != name}
+    if change is not None:
+        changed[name] = change(cluster[name])
+    with pytest.raises(SteersmanError, match=text):
+        Decider(changed)
+
+
+def test_core_refuses_what_does_not_exist(cluster: dict[str, np.ndarray]) -> None:
+    core = Decider(cluster)
+    for call in (lambda: core.decide(10_000), lambda: core.decide(0, -1), lambda: core.place(0, 0, 10_000, 0)):
+        with pytest.raises(SteersmanError, match=r"(class|labels|node): -?\d+ is not in 0..\d+"):
+            call()
+    with pytest.raises(SteersmanError, match="the policy has no table of scores"):
+        core.scores(0)
