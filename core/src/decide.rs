@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::constraints::Terms;
 use crate::fragmentation::{Fragments, Profile};
 use crate::kube::Kube;
+use crate::learned::Learned;
 use crate::random::Random;
 use crate::rules::{BEST_FIT, Candidate, RULES, Score, fgd_share};
 use crate::table::{Parts, ScoreTable};
@@ -12,9 +13,9 @@ use crate::table::{Parts, ScoreTable};
 /// How the node is chosen.
 #[derive(Clone)]
 enum NodeRule {
-    /// The highest weighted sum of rules, the first of equals.
+    /// The highest score, the first of equals.
     Best {
-        rules: Vec<(Score, f64)>,
+        scorer: Scorer,
         table: ScoreTable,
     },
     Random,
@@ -23,12 +24,21 @@ enum NodeRule {
     External,
 }
 
+/// How a node is scored.
+#[derive(Clone)]
+enum Scorer {
+    /// A weighted sum of rules.
+    Sum(Vec<(Score, f64)>),
+    Learned(Box<Learned>),
+}
+
 /// How the device of a share is chosen; everything else follows from best fit.
 #[derive(Clone, Copy)]
 enum DeviceRule {
     BestFit,
     Fgd,
     Random,
+    Learned,
 }
 
 /// Where a pod goes.
@@ -67,6 +77,10 @@ impl Decider {
         let terms = Terms::read(arrays, nodes, classes)?;
         let profile = Profile::read(arrays)?;
         let node_rule = match arrays.number("policy.node")? {
+            0 if arrays.list::<i64>("policy.functions")? == [LEARNED] => NodeRule::Best {
+                scorer: Scorer::Learned(Box::new(Learned::read(arrays, &cluster, &profile)?)),
+                table: ScoreTable::new(nodes, classes, None),
+            },
             0 => {
                 let functions = arrays.indices("policy.functions", RULES.len())?;
                 let weights: Vec<f64> = arrays.list_of("policy.weights", functions.len())?;
@@ -75,7 +89,7 @@ impl Decider {
                 let is_normalized = |&(rule, _): &(usize, f64)| is_sum && rule == BEST_FIT;
                 let (normalized, plain): (Vec<_>, Vec<_>) = functions.into_iter().zip(weights).partition(is_normalized);
                 NodeRule::Best {
-                    rules: plain.into_iter().map(|(rule, weight)| (RULES[rule].1, weight)).collect(),
+                    scorer: Scorer::Sum(plain.into_iter().map(|(rule, weight)| (RULES[rule].1, weight)).collect()),
                     table: ScoreTable::new(nodes, classes, normalized.first().map(|(_, weight)| *weight)),
                 }
             }
@@ -88,6 +102,7 @@ impl Decider {
             0 => DeviceRule::BestFit,
             1 => DeviceRule::Fgd,
             2 => DeviceRule::Random,
+            3 if matches!(node_rule, NodeRule::Best { scorer: Scorer::Learned(_), .. }) => DeviceRule::Learned,
             other => return Err(format!("policy.devices: {other} is no rule")),
         };
         let random = Random::new(arrays.number("policy.seed")? as u64);
@@ -130,8 +145,8 @@ impl Decider {
     pub fn choose_node(&mut self, c: usize, labels: usize, is_masked: bool) -> Option<usize> {
         let mask = is_masked.then_some(self.mask.as_slice());
         match &mut self.node_rule {
-            NodeRule::Best { rules, table } => {
-                refresh(rules, table, &self.cluster, &self.profile, &self.fragments, c);
+            NodeRule::Best { scorer, table } => {
+                refresh(scorer, table, &self.cluster, &self.profile, &self.fragments, c);
                 table.best(c, mask)
             }
             NodeRule::Random => {
@@ -152,6 +167,13 @@ impl Decider {
             DeviceRule::Fgd => {
                 fgd_share(&Candidate { node, fragments: &self.fragments[n], profile: &self.profile }, class).1
             }
+            DeviceRule::Learned => {
+                let candidate = Candidate { node, fragments: &self.fragments[n], profile: &self.profile };
+                match &mut self.node_rule {
+                    NodeRule::Best { scorer: Scorer::Learned(learned), .. } => learned.score(&candidate, c, class, n).1,
+                    _ => None,
+                }
+            }
             DeviceRule::Random => self.random.choose((0..node.gpus.len()).filter(|&d| node.gpus[d] >= class.gpu_milli)),
         };
         device.map_or_else(|| node.best_devices(class), |d| 1 << d)
@@ -163,10 +185,10 @@ impl Decider {
         if is_masked {
             self.find_feasible(c, labels);
         }
-        let NodeRule::Best { rules, table } = &mut self.node_rule else {
+        let NodeRule::Best { scorer, table } = &mut self.node_rule else {
             return Err("the policy has no table of scores".to_owned());
         };
-        refresh(rules, table, &self.cluster, &self.profile, &self.fragments, c);
+        refresh(scorer, table, &self.cluster, &self.profile, &self.fragments, c);
         for (score, value) in scores.iter_mut().zip(table.scores(c, is_masked.then_some(&self.mask))) {
             *score = value;
         }
@@ -198,14 +220,20 @@ impl Decider {
 
     fn follow(&mut self, n: usize) {
         self.fragments[n] = self.profile.fragments(&self.cluster.nodes[n]);
-        if let NodeRule::Best { table, .. } = &mut self.node_rule {
+        if let NodeRule::Best { scorer, table } = &mut self.node_rule {
+            if let Scorer::Learned(learned) = scorer {
+                learned.refresh(&self.cluster, &self.profile, n);
+            }
             table.changed(n);
         }
     }
 }
 
+/// The number of a learned policy among the functions of a table.
+const LEARNED: i64 = RULES.len() as i64;
+
 fn refresh(
-    rules: &[(Score, f64)],
+    scorer: &mut Scorer,
     table: &mut ScoreTable,
     cluster: &Cluster,
     profile: &Profile,
@@ -218,10 +246,15 @@ fn refresh(
             return None;
         }
         let candidate = Candidate { node: &cluster.nodes[n], fragments: &fragments[n], profile };
-        let mut plain = 0.0;
-        for (rule, weight) in rules {
-            plain += weight * rule(&candidate, class) as f64;
-        }
-        Some(Parts { plain, raw: RULES[BEST_FIT].1(&candidate, class) })
+        Some(match scorer {
+            Scorer::Learned(learned) => Parts { plain: learned.score(&candidate, c, class, n).0, raw: 0 },
+            Scorer::Sum(rules) => {
+                let mut plain = 0.0;
+                for (rule, weight) in rules {
+                    plain += *weight * rule(&candidate, class) as f64;
+                }
+                Parts { plain, raw: RULES[BEST_FIT].1(&candidate, class) }
+            }
+        })
     });
 }

@@ -89,29 +89,42 @@ impl Profile {
 
     /// Return the fragmentation of a node as it is.
     pub fn fragments(&self, node: &Node) -> Fragments {
+        self.fragments_of(node.gpu_type, node.free[CPU], &node.gpus)
+    }
+
+    /// Return the fragmentation of a node with so much CPU and these milli left of its devices.
+    pub fn fragments_of(&self, gpu_type: usize, cpu: i64, gpus: &[i64]) -> Fragments {
         let devices = |&size: &i64| {
             let mut devices = Devices::default();
-            for &left in &node.gpus {
+            for &left in gpus {
                 // Devices of an overcommitted node may have less than nothing left.
                 if left >= size { devices.enough += 1 } else { devices.wasted += left.max(0) }
             }
             devices
         };
         let mut fragments = Fragments { devices: self.sizes.iter().map(devices).collect(), ..Fragments::default() };
-        fragments.causes = self.causes(&fragments, node, node.free[CPU], node.idle_gpu(), DeviceChange::default());
+        let idle = gpus.iter().map(|&left| left.max(0)).sum();
+        fragments.causes = self.causes(&fragments, gpu_type, cpu, idle, DeviceChange::default());
         fragments.total = sum(fragments.causes);
         fragments
     }
 
     /// Return the fragmented GPU milli after a placement that leaves so much CPU and GPU milli.
-    pub fn after(&self, fragments: &Fragments, node: &Node, cpu: i64, idle: i64, change: DeviceChange) -> f64 {
-        sum(self.causes(fragments, node, cpu, idle, change))
+    pub fn after(&self, fragments: &Fragments, gpu_type: usize, cpu: i64, idle: i64, change: DeviceChange) -> f64 {
+        sum(self.causes(fragments, gpu_type, cpu, idle, change))
     }
 
-    fn causes(&self, fragments: &Fragments, node: &Node, cpu: i64, idle: i64, change: DeviceChange) -> [f64; CAUSES] {
+    fn causes(
+        &self,
+        fragments: &Fragments,
+        gpu_type: usize,
+        cpu: i64,
+        idle: i64,
+        change: DeviceChange,
+    ) -> [f64; CAUSES] {
         let mut causes = [0.0; CAUSES];
         for pod in &self.pods {
-            let (cause, milli) = self.fragmented(pod, fragments, node, cpu, idle, change);
+            let (cause, milli) = self.fragmented(pod, fragments, gpu_type, cpu, idle, change);
             causes[cause as usize] += pod.share * milli as f64;
         }
         causes
@@ -122,7 +135,7 @@ impl Profile {
         &self,
         pod: &TypicalPod,
         fragments: &Fragments,
-        node: &Node,
+        gpu_type: usize,
         cpu: i64,
         idle: i64,
         change: DeviceChange,
@@ -131,7 +144,7 @@ impl Profile {
         if pod.gpu_count == 0 {
             return (if enough_cpu { Cause::WantsNoGpu } else { Cause::WantsNoGpuLacksCpu }, idle);
         }
-        if !pod.accepts[node.gpu_type] {
+        if !pod.accepts[gpu_type] {
             return (Cause::WantsOtherGpu, idle);
         }
         // The devices that change leave the group that they were in, and join that of what is left of them.

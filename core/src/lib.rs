@@ -13,6 +13,7 @@ mod engine;
 mod fragmentation;
 mod history;
 mod kube;
+mod learned;
 mod order;
 mod queue;
 mod random;

@@ -93,7 +93,7 @@ fn gpu_packing(candidate: &Candidate, class: &Class) -> i64 {
 }
 
 /// int(100 sigmoid((F_before - F_after) / 1000)) of fragmented GPU milli F.
-fn fgd_points(before: f64, after: f64) -> i64 {
+pub fn fgd_points(before: f64, after: f64) -> i64 {
     (100.0 * (1.0 / (1.0 + libm::exp(-(before - after) / 1000.0)))) as i64
 }
 
@@ -108,7 +108,7 @@ fn fgd(candidate: &Candidate, class: &Class) -> i64 {
         // Whole devices are all free before: one change describes them all.
         let change = DeviceChange { devices: count, before: GPU, after: GPU - milli };
         let cpu = node.free[CPU] - class.request[CPU];
-        let after = profile.after(fragments, node, cpu, node.idle_gpu() - count * milli, change);
+        let after = profile.after(fragments, node.gpu_type, cpu, node.idle_gpu() - count * milli, change);
         return fgd_points(fragments.total, after);
     }
     // Several shares take devices that differ, so they are placed.
@@ -128,7 +128,7 @@ pub fn fgd_share(candidate: &Candidate, class: &Class) -> (i64, Option<usize>) {
             continue;
         }
         let change = DeviceChange { devices: 1, before: left, after: left - milli };
-        let score = fgd_points(fragments.total, profile.after(fragments, node, cpu, idle, change));
+        let score = fgd_points(fragments.total, profile.after(fragments, node.gpu_type, cpu, idle, change));
         if score > best.0 {
             best = (score, Some(d));
         }

@@ -48,7 +48,7 @@ impl ScoreTable {
     }
 
     /// Compute the scores of a class on the nodes that changed since the last refresh of its row; None: it does not fit.
-    pub fn refresh(&mut self, c: usize, score: impl Fn(usize) -> Option<Parts>) {
+    pub fn refresh(&mut self, c: usize, mut score: impl FnMut(usize) -> Option<Parts>) {
         self.refreshes += 1;
         let row = &mut self.rows[c];
         let is_normalized = self.normalized.is_some();
@@ -114,7 +114,7 @@ impl ScoreTable {
 }
 
 impl Row {
-    fn build(&mut self, nodes: usize, is_normalized: bool, score: impl Fn(usize) -> Option<Parts>) {
+    fn build(&mut self, nodes: usize, is_normalized: bool, mut score: impl FnMut(usize) -> Option<Parts>) {
         self.raw = vec![0; if is_normalized { nodes } else { 0 }];
         let mut level = Vec::with_capacity(nodes.next_multiple_of(FANOUT));
         for n in 0..nodes {

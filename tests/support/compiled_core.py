@@ -12,6 +12,7 @@ from tests.support.core_library import Decider, Engine
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision import kernels
 from steersman.policies.decision.selection import SelectionRules
+from steersman.policies.gpu_state.arrays import LearnedArrays
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run import Execution, Simulator
@@ -43,7 +44,24 @@ def arrays_of(state: kernels.DecisionState, selection: SelectionRules, seed: int
         arrays |= {f"kube.{field}": np.asarray(value) for field, value in kube._asdict().items() if field != "scored"}
         arrays |= {f"kube.scored.{field}": np.asarray(value) for field, value in kube.scored._asdict().items()}
         arrays["kube.static"] = kube.static.reshape(-1, len(state.nodes.gpu_count))
+    if selection.learned is not None:
+        arrays |= _learned_arrays(state.learned)
     return {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in arrays.items()}
+
+
+def _learned_arrays(learned: LearnedArrays) -> Arrays:
+    tables = learned.leftovers
+    return {
+        "learned.columns": learned.columns,
+        "learned.rules": learned.rules,
+        "learned.pods": learned.pods,
+        "learned.layers": learned.layers,
+        "learned.sizes": learned.sizes,
+        "learned.by_left": tables.by_left,
+        "learned.steps": tables.steps.reshape(tables.steps.shape[0] * tables.steps.shape[1], -1),
+        "learned.ratios": tables.ratios,
+        "learned.least": tables.least,
+    }
 
 
 def decider_of(state: kernels.DecisionState, selection: SelectionRules, seed: int) -> Decider:

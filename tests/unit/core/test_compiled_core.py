@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,10 +24,12 @@ from steersman.core.errors import SteersmanError
 from steersman.policies.base import Policy
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
+from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.kube_configuration import profiles_of
-from steersman.policies.gpu_state.arrays import empty_learned
+from steersman.policies.gpu_state.arrays import WEIGHTS, empty_learned
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.protocols import Protocol
@@ -183,6 +186,29 @@ def test_core_runs_as_the_event_loop_on_random_clusters(order: str) -> None:
         name = policies[seed % len(policies)]
         events += compare_runs(workload, protocol, resolve(f"{name}+{order}" if order else name), seed, None)
     assert events > 500
+
+
+def learned_policy(kind: str, seed: int) -> LinearPolicy:
+    """Return a policy with random weights: of features alone, also of rules, or with a network."""
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=(POD_KINDS, WEIGHTS))
+    if kind == "rules":
+        return LinearPolicy(kind, weights, rules=rng.normal(size=(POD_KINDS, len(HEURISTIC_IDS))) / 10)
+    sizes = (WEIGHTS + len(GPU.pod), 6, 5, 1) if kind == "network" else ()
+    layers = [(rng.normal(size=(b, a)), rng.normal(size=b)) for a, b in pairwise(sizes)]
+    return LinearPolicy(kind, weights, network=tuple(layers))
+
+
+@pytest.mark.parametrize("kind", ["features", "rules", "network"])
+def test_core_computes_learned_scores_as_the_kernels(kind: str) -> None:
+    for seed in range(3_000, 3_000 + examples(40)):
+        workload = random_workload(seed, runs=bool(seed % 2))
+        compare_runs(workload, "arrivals" if seed % 2 else "timed", learned_policy(kind, seed), seed, None)
+    assert compare_runs(embedded("gpushare40"), "inflation", learned_policy(kind, 1), 42, None) > 10_000
+
+
+def test_core_runs_the_forecast_as_the_event_loop() -> None:
+    assert compare_runs(embedded("default"), "inflation", resolve("greedy-forecast"), 42, None) == 10_866
 
 
 @pytest.mark.parametrize("order", ["", "area@history", "wfp3:easy", "fair", "age:any@ageing:1h"])
