@@ -181,9 +181,11 @@ def check_gpus(workload: Workload) -> None:
     """Raise SteersmanError: no node or no pod has a GPU."""
     requested = any(workload.gpu_demand[i] for i in workload.drawable())
     if not (workload.gpu_capacity and requested):
-        what = "pods request" if workload.gpu_capacity else "nodes have"
-        problem = f"its {what} no GPU, and advice is about the GPUs allocated"
-        raise SteersmanError(f"{workload.name}: {problem}; steersman evaluate compares the CPU")
+        nodes = "none of its counted nodes has a" if workload.account.left_out else "its nodes have no"
+        what = "its pods request no" if workload.gpu_capacity else nodes
+        raise SteersmanError(
+            f"{workload.name}: {what} GPU, and advice is about the GPUs allocated; steersman evaluate compares the CPU"
+        )
 
 
 def _compare_orders(

@@ -129,7 +129,9 @@ def _who_pays(ways: Ways) -> list[tuple[str, str]]:
         for kind, metric in table.kinds(table.workload).items():
             if (change := table.difference(table.workload, metric, way, today)).is_significant and change.mean > 0:
                 means, of = table.means_of(table.workload, metric), table.arrived(table.workload, kind)
-                paid.append(f"pods of {KINDS[kind]}: {means[today]:,.0f} -> {means[way]:,.0f} of {of:,.0f} fail")
+                digits = 1 if means[way] < 10 else 0  # means of few pods may be equal as whole numbers
+                failing = f"{means[today]:,.{digits}f} -> {means[way]:,.{digits}f} of {of:,.0f}"
+                paid.append(f"pods of {KINDS[kind]}: {failing} fail")
         if paid:
             lines.append(("pays", f"{'; '.join(paid)} {WHERE[setting.title]}"))
     return lines or [("pays", "no kind of pods is shown to fail more often")]

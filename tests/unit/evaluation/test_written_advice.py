@@ -174,7 +174,7 @@ def test_who_pays_is_told_of_every_cluster(tmp_path: Path, workload: Workload) -
         ways, comparisons=tuple(comparisons), settings=(replace(ways.settings[0], title=NOW), *ways.settings)
     )
     words = " ".join(written(tmp_path / "out", ways)[0].split())
-    assert re.search(r"pays pods of one GPU: \d+ -> \d+ of \d+ fail on the empty cluster install", words), words
+    assert re.search(r"pays pods of one GPU: [\d.]+ -> [\d.]+ of \d+ fail on the empty cluster install", words), words
 
 
 def test_waits_that_are_not_told_apart_are_said_to_be_so(tmp_path: Path, workload: Workload) -> None:

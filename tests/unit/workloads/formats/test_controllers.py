@@ -149,7 +149,7 @@ def test_cron_job_makes_no_pods_but_its_jobs_do():
     found = objects(cron, job, pod("nightly-1-a", job, on="n"))
     assert [each.name for each in found.expanded(()).pods] == ["nightly-1-a"]
     assert owners(found.expanded(())) == (1, 0)
-    assert found.warnings() == ("1 CronJobs stand for no pods; the Jobs that they have started do",)
+    assert found.warnings() == ("1 CronJob left out: pods come from the Jobs that exist",)
     assert names(cron) == []
 
 

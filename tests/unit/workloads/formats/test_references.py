@@ -163,7 +163,7 @@ def test_cyclic_workflows_terminate() -> None:
 def test_scheduled_resources_are_reported(kind: str) -> None:
     found = read(made(kind, {"schedule": "* * * * *", "workflowSpec": {}}), pod("p"))
     (warning,) = found.warnings()
-    assert warning.startswith(f"1 {kind}s stand for no pods")
+    assert warning.startswith(f"1 {kind} left out: pods come from")
 
 
 SPARK: Object = {

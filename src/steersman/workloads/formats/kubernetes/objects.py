@@ -18,7 +18,7 @@ from steersman.cluster.objects.fields import FieldError, Object, field_use, join
 from steersman.cluster.objects.gpu_shares import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.cluster.objects.replicas import mapping_or_empty
-from steersman.core.counting import first_names
+from steersman.core.counting import counted, first_names
 from steersman.core.errors import InputError
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
@@ -240,7 +240,7 @@ class Objects(FormatContent):
         for kind, started in table.clock.items():
             count = sum(1 for _ in self.of_kind(kind)) or self.ignored[kind]
             if count:
-                lines.append(f"{count} {kind}s stand for no pods; the {started}s that they have started do")
+                lines.append(f"{counted(count, kind)} left out: pods come from the {started}s that exist")
         tolerations = (each.pod.spec.tolerations or () for each in self.of_kind("Pod", *controllers.CONTROLLERS))
         compared = sum(any(each.operator in COMPARISONS for each in of_pod) for of_pod in tolerations)
         if compared:
