@@ -279,7 +279,7 @@ class SacctTable(TraceTable):
     name = "sacct"
     title = "sacct --parsable2"
     headers = (("a table of sacct", ("jobid", "submit", "start", "end", "elapsed", "state")),)
-    marks = frozenset(("jobid", "submit", "elapsed"))
+    marks = frozenset(("jobid", "submit", "state"))
     any_case = True
     unused = "wait times, steps and limits of tasks that run at once are not used"
 

@@ -102,6 +102,15 @@ def test_a_trailing_bar_and_quotes_are_read(tmp_path: Path) -> None:
     assert (pod.name, life(pod), pod.namespace, pod.owner) == ("3", (0.0, 9.0), "default", "")
 
 
+@pytest.mark.parametrize("column", ["Elapsed", "Start", "End"])
+def test_a_missing_column_of_sacct_is_named_as_such(tmp_path: Path, column: str) -> None:
+    names = ["JobID", "User", "Submit", "Start", "End", "Elapsed", "State"]
+    names.remove(column)
+    (tmp_path / "s.txt").write_text("|".join(names) + "\n")
+    with raises(InputError, "the table is read as a table of sacct", where="line 1", field=column.lower()):
+        load_pods(tmp_path / "s.txt", ())
+
+
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
