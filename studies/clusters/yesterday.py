@@ -32,7 +32,7 @@ from studies.clusters.any_cluster import allocations
 from studies.common import SEEDS, Json, Progress, Say, desk, short_name, workloads
 
 NAME = "yesterday"
-MINUTES = 15
+MINUTES = 25
 DATA = ("openb",)
 WITHOUT_TIMES = "multigpu"
 """How the names of embedded workloads begin whose pods do not say when they were created."""
