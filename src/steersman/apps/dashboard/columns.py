@@ -1,4 +1,4 @@
-"""What pages know of nodes and of the workload profile, as columns."""
+"""What pages know of nodes and of the workload profile, as columns; the looks of policies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from steersman.cluster.gpu_units import counted_milli, device_milli
 from steersman.cluster.model import GPU_MILLI, Node, gpu_model
+from steersman.evaluation.report.style import DASHES, styles
 from steersman.workloads.profile import TypicalPod
 
 GROUP_LABELS = {
@@ -20,6 +21,22 @@ GROUP_LABELS = {
     "kubernetes.azure.com/agentpool": "node pool (AKS)",
 }
 """Labels by which the page can group nodes, and what they are called there."""
+
+
+class PolicyLook(msgspec.Struct, kw_only=True):
+    """A policy's colours on light and dark pages, and lengths of dashes and gaps of its line; see `style.styles`."""
+
+    light: str
+    dark: str
+    dash: tuple[int, ...]
+
+
+def policy_looks(policies: Sequence[str]) -> dict[str, PolicyLook]:
+    """Return the looks of the policies of a page, those of reports."""
+    return {
+        name: PolicyLook(light=style.colour, dark=style.dark, dash=DASHES[style.dash])
+        for name, style in styles(policies).items()
+    }
 
 
 class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):

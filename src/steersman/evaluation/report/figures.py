@@ -27,7 +27,8 @@ from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, RunResult
 
 CELLS = 3000  # of a heat map, at most
-CELLS_PER_ROW = 48
+CELLS_PER_ROW = 48  # at most
+LEAST_ROW, MOST_ROW = 7, 24  # pixels: heights of a row
 LOGARITHMIC_FROM = 30  # ratio of the highest to the lowest bar from which on their scale is logarithmic
 
 
@@ -124,27 +125,30 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
     merged = math.ceil(len(share) / CELLS)
     cells: list[list[np.ndarray[Any, Any]]] = []  # by row the nodes of each cell
     ticks: dict[float, str] = {}
-    for label in sorted(set(group.tolist())):
+    labels, counts = np.unique(group, return_counts=True)
+    largest = math.ceil(counts.max() / merged)
+    per_row = math.ceil(largest / math.ceil(largest / CELLS_PER_ROW))  # rows of the largest group that are full
+    for label in labels.tolist():
         members = np.flatnonzero(group == label)
         members = members[np.argsort(-share[members], kind="stable")]
         gap: list[list[Any]] = [[]] if cells else []
-        added = _chunks(_chunks(members, merged), CELLS_PER_ROW)
+        added = _chunks(_chunks(members, merged), per_row)
         ticks[len(cells) + len(gap) + (len(added) - 1) / 2] = label if has_gpu.any() else ""
         cells += [*gap, *added]
     texts = [[nodes.names[cell[0]] for cell in row] for row in cells] if names and merged == 1 else []
     rows = [[round(float(np.mean(share[cell])) * 100, 1) for cell in row] for row in cells]
     full, empty = int((share >= 1 - 1e-9).sum()), int((share <= 0).sum())
-    return HeatMap(_heat_figure(rows, texts, ticks), full, len(share) - full - empty, empty)
+    return HeatMap(_heat_figure(rows, per_row, texts, ticks), full, len(share) - full - empty, empty)
 
 
 def _chunks(values: Any, size: int) -> list[Any]:
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 
-def _heat_figure(rows: list[list[float]], texts: list[list[str]], ticks: dict[float, str]) -> Figure:
+def _heat_figure(rows: list[list[float]], per_row: int, texts: list[list[str]], ticks: dict[float, str]) -> Figure:
     trace: Figure = {
         **heat_colours(100),
-        "z": [[*row, *[None] * (CELLS_PER_ROW - len(row))] for row in rows],
+        "z": [[*row, *[None] * (per_row - len(row))] for row in rows],
         "xgap": 0.6,
         "ygap": 0.6,
         "hoverongaps": False,
@@ -162,7 +166,8 @@ def _heat_figure(rows: list[list[float]], texts: list[list[str]], ticks: dict[fl
         "fixedrange": True,
     }
     margin = {"l": 60, "r": 4, "t": 4, "b": 8}
-    return figure([trace], x_axis, y_axis, height=24 + 7 * len(rows), margin=margin)
+    row = min(max(LEAST_ROW * CELLS_PER_ROW // per_row, LEAST_ROW), MOST_ROW)
+    return figure([trace], x_axis, y_axis, height=24 + row * len(rows), margin=margin)
 
 
 def bars(
@@ -178,7 +183,10 @@ def bars(
         "x": list(known),
         "y": rounded(mean, digits + 1),
         "error_y": error_bars(mean, low, high, digits + 1),
-        "marker": {"color": [style[policy].colour for policy in known]},
+        "marker": {
+            "color": [style[policy].colour for policy in known],
+            "pattern": {"shape": [style[policy].pattern for policy in known]},
+        },
         "hovertemplate": f"%{{x}}: %{{y:.{digits}f}}<extra></extra>",
     }
     return figure([trace], {"showgrid": False}, titled(y_title, rangemode="tozero"))
@@ -204,7 +212,7 @@ def grouped_bars(
                 "x": [groups[g] for g in known],
                 "y": rounded(mean, 3),
                 "error_y": error_bars(mean, low, high, 3),
-                "marker": {"color": style[policy].colour},
+                "marker": style[policy].marker,
                 "hovertemplate": f"{policy}, %{{x}}: %{{y:.1f}}<extra></extra>",
             }
         )
@@ -213,7 +221,12 @@ def grouped_bars(
     if heights and max(heights) > LOGARITHMIC_FROM * min(heights):
         # On a linear scale the lower bars would not be seen.
         y_axis = titled(y_title, type="log", dtick=1)
-    return figure(traces, {"showgrid": False}, y_axis, barmode="group", showlegend=True, legend={"orientation": "h"})
+    return figure(traces, {"showgrid": False}, y_axis, **_grouped(len(traces)))
+
+
+def _grouped(policies: int) -> Figure:
+    """Return the layout of groups of bars, with space for a legend below: two policies on a line."""
+    return {"barmode": "group", "showlegend": True, "legend": {"orientation": "h"}, "height": 340 + 10 * policies}
 
 
 FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")
@@ -259,12 +272,12 @@ def workload_bars(
                 "y": rounded(mean, digits),
                 "name": policy,
                 "meta": look.index,
-                "marker": {"color": look.colour},
+                "marker": look.marker,
                 "error_y": error_bars(mean, low, high, digits),
                 "hovertemplate": f"{policy}: %{{y:+.{digits}f}}<extra>%{{x}}</extra>",
             }
         )
-    return figure(data, {"showgrid": False}, titled(y_title, rangemode="tozero"), barmode="group", bargap=0.25)
+    return figure(data, {"showgrid": False}, titled(y_title, rangemode="tozero"), bargap=0.25, **_grouped(len(data)))
 
 
 def pods_over_time(episode: LatencyEpisode, time: Floats, x_title: str, most: int) -> Figure:
@@ -306,7 +319,7 @@ def latency_by_node(episodes: Mapping[str, LatencyEpisode], style: Mapping[str, 
                 "y": rounded(mean[: len(names)], 1),
                 "name": policy,
                 "meta": style[policy].index,
-                "marker": {"color": style[policy].colour},
+                "marker": style[policy].marker,
                 "customdata": count[: len(names)].tolist(),
                 "hovertemplate": f"{policy}: %{{y}} ms, %{{customdata}} pods<extra>%{{x}}</extra>",
             }
@@ -314,7 +327,7 @@ def latency_by_node(episodes: Mapping[str, LatencyEpisode], style: Mapping[str, 
     if not any(value is not None for trace in data for value in trace["y"]):
         return None
     y_axis = titled("latency to users, ms", rangemode="tozero")
-    return figure(data, {"showgrid": False}, y_axis, barmode="group")
+    return figure(data, {"showgrid": False}, y_axis, **_grouped(len(data)))
 
 
 def success_rate(kept: Floats) -> Floats:

@@ -10,12 +10,14 @@ from functools import lru_cache
 import msgspec
 from aiohttp import web
 
+from steersman.apps.dashboard.columns import PolicyLook, policy_looks
 from steersman.apps.dashboard.comparison.evaluation import BESIDE, CRITERIA, EvaluationFolder, Subject, version_of
 from steersman.apps.dashboard.runs import FoundRun
 from steersman.apps.dashboard.server import Screen, json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.curves import curve_stats, grid
 from steersman.evaluation.report.headline import Headline
+from steersman.evaluation.report.style import BOUND_COLOUR, dark_colours
 from steersman.evaluation.summary import SummaryRow
 
 CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmented_percent": "GPU fragmented, % of all GPUs"}
@@ -109,6 +111,7 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
     versions: dict[str, str]  # of the chosen folders that can be read, by id; all figures are theirs
     problems: list[str]  # why others cannot be read
     metric: MetricTitle
+    looks: dict[str, PolicyLook]  # by policy of all chosen folders
     workloads: dict[str, list[PolicyRow]]
     sentences: list[FolderSentence]
     kinds: list[KindTable]
@@ -163,7 +166,7 @@ class ComparisonScreen(Screen):
         if known is not None:
             title = MetricTitle(title=known.title, larger_is_better=known.larger_is_better, digits=known.digits)
         by_workload = {
-            # As the curves, which recorded placements and bounds lack: a policy has the same colour in both.
+            # Recorded placements and bounds come last.
             name: sorted(
                 (
                     _policy_row(each, row)
@@ -192,6 +195,8 @@ class ComparisonScreen(Screen):
             versions={each.run.id: each.version for each in chosen},
             problems=problems,
             metric=title,
+            looks=policy_looks(list(dict.fromkeys(policy for each in chosen for policy in each.policies)))
+            | dict.fromkeys(BESIDE, PolicyLook(light=BOUND_COLOUR, dark=dark_colours()[BOUND_COLOUR], dash=())),
             workloads={name: rows for name, rows in by_workload.items() if rows},
             sentences=[each for each in sentences if each.sentence],
             kinds=[_kind_table(name, headline) for name, headline in headlines.items() if headline.kinds(workload)],

@@ -11,7 +11,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
+from steersman.apps.dashboard.columns import (
+    NodeColumns,
+    PolicyLook,
+    TypicalPodRow,
+    node_columns,
+    policy_looks,
+    profile_rows,
+)
 from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.workloads.profile import TypicalPod, typical_pods
@@ -55,6 +62,7 @@ class RunColumns(msgspec.Struct, kw_only=True, rename="camel"):
     """A policy's run, E events."""
 
     policy: str  # its name
+    look: PolicyLook
     time: list[float]  # [E] seconds, or the number of the arrival
     pod: list[int]  # [E] index of the pod
     node: list[int]  # [E] index of the node, `NOWHERE` where there is none
@@ -90,7 +98,7 @@ def replay_of(
     """Return the document of runs with recorded placements on one workload."""
     nodes, pods = workload.nodes, workload.pods
     names = pod_names(workload)
-    first = results[0]
+    first, looks = results[0], policy_looks(list(dict.fromkeys(result.policy for result in results)))
     demand = [pods[i] for i in workload.demand()]
     own = (line.removeprefix(f"{workload.name}: ") for line in workload.warnings)
     return Replay(
@@ -108,7 +116,10 @@ def replay_of(
         ),
         profile=profile_rows(typical_pods(demand) if profile is None else profile),
         warnings=list(dict.fromkeys((*own, *gpu_warnings(nodes, pods)))),
-        runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],
+        runs=[
+            _run(result, looks[result.policy], _positions(names), _positions([node.name for node in nodes]))
+            for result in results
+        ],
     )
 
 
@@ -118,13 +129,14 @@ def pod_names(workload: Workload) -> list[str]:
     return [pod.name if plain else f"{pod.namespace}/{pod.name}" for pod in workload.pods]
 
 
-def _run(result: RunResult | RecordedRun, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
+def _run(result: RunResult | RecordedRun, look: PolicyLook, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
     placements, timeline = result.placements, result.timeline
     assert isinstance(placements, Placements)
     assert isinstance(timeline, Timeline)
     reasons = _positions(["", *placements.reason])
     return RunColumns(
         policy=result.policy,
+        look=look,
         time=[float(value) for value in placements.time],
         pod=[pods[name] for name in placements.pod],
         node=[nodes[name] if name else NOWHERE for name in placements.node],
