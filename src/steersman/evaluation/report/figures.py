@@ -13,11 +13,11 @@ import numpy as np
 from steersman.evaluation.report.curves import at_points, band_and_line, grid, mean_of_known, stats_over_seeds
 from steersman.evaluation.report.style import (
     CAUSE_COLOURS,
+    SYMBOLS,
     Figure,
     Floats,
     Style,
     along,
-    error_bars,
     figure,
     heat_colours,
     rounded,
@@ -177,19 +177,22 @@ def bars(
     known = {policy: value for policy, value in values.items() if math.isfinite(value[0])}
     if not known:
         return None
-    mean, low, high = np.array(list(known.values())).T
-    trace: Figure = {
-        "type": "bar",
-        "x": list(known),
-        "y": rounded(mean, digits + 1),
-        "error_y": error_bars(mean, low, high, digits + 1),
-        "marker": {
-            "color": [style[policy].colour for policy in known],
-            "pattern": {"shape": [style[policy].pattern for policy in known]},
-        },
-        "hovertemplate": f"%{{x}}: %{{y:.{digits}f}}<extra></extra>",
+    marker = {
+        "color": [style[policy].colour for policy in known],
+        "pattern": {"shape": [SYMBOLS[style[policy].symbol] for policy in known]},
     }
+    hover = f"%{{x}}: %{{y:.{digits}f}}<extra></extra>"
+    trace = _bars(list(known), list(known.values()), digits + 1, marker=marker, hovertemplate=hover)
     return figure([trace], {"showgrid": False}, titled(y_title, rangemode="tozero"))
+
+
+def _bars(x: object, values: Sequence[tuple[float, float, float]], digits: int, **more: object) -> Figure:
+    """Return bars with their intervals: (mean, low, high) each, NaN for none."""
+    mean, low, high = np.array(values).T
+    error: Figure = {"type": "data", "symmetric": False, "color": "#444444", "thickness": 1.2, "width": 2}
+    error["array"] = rounded(np.nan_to_num(high - mean), digits)
+    error["arrayminus"] = rounded(np.nan_to_num(mean - low), digits)
+    return {"type": "bar", "x": x, "y": rounded(mean, digits), "error_y": error, **more}
 
 
 def grouped_bars(
@@ -202,20 +205,11 @@ def grouped_bars(
     known = [g for g in range(len(groups)) if any(math.isfinite(each[g][0]) for each in values.values())]
     if not known:
         return None
-    traces: list[Figure] = []
-    for policy, of_policy in values.items():
-        mean, low, high = np.array([of_policy[g] for g in known]).T
-        traces.append(
-            {
-                "type": "bar",
-                "name": policy,
-                "x": [groups[g] for g in known],
-                "y": rounded(mean, 3),
-                "error_y": error_bars(mean, low, high, 3),
-                "marker": style[policy].marker,
-                "hovertemplate": f"{policy}, %{{x}}: %{{y:.1f}}<extra></extra>",
-            }
-        )
+    traces = [
+        _bars([groups[g] for g in known], [of_policy[g] for g in known], 3, name=policy, marker=style[policy].marker)
+        | {"hovertemplate": f"{policy}, %{{x}}: %{{y:.1f}}<extra></extra>"}
+        for policy, of_policy in values.items()
+    ]
     y_axis = titled(y_title, rangemode="tozero")
     heights = [height for trace in traces for height in trace["y"] if height and height > 0]
     if heights and max(heights) > LOGARITHMIC_FROM * min(heights):
@@ -260,23 +254,12 @@ def workload_bars(
     x: object = order
     if any(families.values()):
         x = [[families[name] or "other" for name in order], [name.removeprefix(_PREFIX) for name in order]]
-    data = []
-    for policy, look in style.items():
-        if not any(policy in of for of in values.values()):
-            continue  # the baseline
-        mean, low, high = np.array([values[name][policy] for name in order]).T
-        data.append(
-            {
-                "type": "bar",
-                "x": x,
-                "y": rounded(mean, digits),
-                "name": policy,
-                "meta": look.index,
-                "marker": look.marker,
-                "error_y": error_bars(mean, low, high, digits),
-                "hovertemplate": f"{policy}: %{{y:+.{digits}f}}<extra>%{{x}}</extra>",
-            }
-        )
+    data = [
+        _bars(x, [values[name][policy] for name in order], digits, name=policy, meta=look.index, marker=look.marker)
+        | {"hovertemplate": f"{policy}: %{{y:+.{digits}f}}<extra>%{{x}}</extra>"}
+        for policy, look in style.items()
+        if any(policy in of for of in values.values())  # not the baseline
+    ]
     return figure(data, {"showgrid": False}, titled(y_title, rangemode="tozero"), bargap=0.25, **_grouped(len(data)))
 
 

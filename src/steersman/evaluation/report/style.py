@@ -79,14 +79,9 @@ class Style:
         return next(dark for light, dark, _ in POLICY_COLOURS if light == self.colour)
 
     @property
-    def pattern(self) -> str:
-        """Return Plotly's name of the pattern of bars."""
-        return SYMBOLS[self.symbol]
-
-    @property
     def marker(self) -> Figure:
         """Return the look of bars."""
-        return {"color": self.colour, "pattern": {"shape": self.pattern}}
+        return {"color": self.colour, "pattern": {"shape": SYMBOLS[self.symbol]}}
 
 
 def styles(policies: Sequence[str]) -> dict[str, Style]:
@@ -148,19 +143,6 @@ def with_wrapped_titles(plot: Figure) -> Figure:
             lines = textwrap.wrap(title["text"], max(int(pixels / CHARACTER), 1))
             layout[name] = layout[name] | {"title": title | {"text": "<br>".join(lines)}}
     return plot | {"layout": layout}
-
-
-def error_bars(mean: Floats, low: Floats, high: Floats, digits: int) -> Figure:
-    """Return the error bars of [N] bars, none where an end is NaN."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": rounded(np.nan_to_num(high - mean), digits),
-        "arrayminus": rounded(np.nan_to_num(mean - low), digits),
-        "color": "#444444",
-        "thickness": 1.2,
-        "width": 2,
-    }
 
 
 def heat_colours(high: float) -> Figure:

@@ -11,14 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.dashboard.columns import (
-    NodeColumns,
-    PolicyLook,
-    TypicalPodRow,
-    node_columns,
-    policy_looks,
-    profile_rows,
-)
+from steersman.apps.dashboard.columns import NodeColumns, PolicyLook, node_columns, policy_looks
 from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.workloads.profile import TypicalPod, typical_pods
@@ -85,7 +78,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
     # `nodes`, `pods`, `profile`: what runs are about.
     nodes: NodeColumns
     pods: PodColumns
-    profile: list[TypicalPodRow]
+    profile: Sequence[TypicalPod]
     runs: list[RunColumns]  # by policy, in the order in which they were asked for
     warnings: list[str] = []  # of the workload, one line each
     sources: list[int] = []  # their positions in the list of all runs
@@ -114,7 +107,7 @@ def replay_of(
             milli=[pod.requests.gpu_milli for pod in pods],
             counted=[round(milli / GPU_MILLI, 3) for milli in workload.gpu_demand],
         ),
-        profile=profile_rows(typical_pods(demand) if profile is None else profile),
+        profile=typical_pods(demand) if profile is None else profile,
         warnings=list(dict.fromkeys((*own, *gpu_warnings(nodes, pods)))),
         runs=[
             _run(result, looks[result.policy], _positions(names), _positions([node.name for node in nodes]))

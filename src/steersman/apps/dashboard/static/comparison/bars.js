@@ -24,10 +24,10 @@ function colourOf(name) {
 }
 
 /**
- * @param {HTMLCanvasElement} canvas @param {{mean: number | null, low: number | null, high: number | null}} values
+ * @param {HTMLCanvasElement} canvas @param {{mean: number | null, interval: [number | null, number | null]}} values
  * @param {Range} range of the axis @param {string} colour
  */
-export function drawBar(canvas, { mean, low, high }, range, colour) {
+export function drawBar(canvas, { mean, interval: [low, high] }, range, colour) {
   const drawing = fitted(canvas);
   if (drawing === null) return;
   const { context, width, height } = drawing;

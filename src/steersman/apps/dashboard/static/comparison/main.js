@@ -10,8 +10,9 @@ import { drawAxis, drawBar } from "./bars.js";
  * @typedef {{workload: string, protocol: string}} Subject
  * @typedef {{id: string, name: string, version: string, subjects: Subject[], policies: string[], metrics: Record<string, string[]>,
  *   baseline: string, problem: string}} Folder
- * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
- *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null, intervalOver: string}} Row
+ * @typedef {[number | null, number | null]} Interval
+ * @typedef {{folder: string, policy: string, runs: number, mean: number | null, interval: Interval,
+ *   baseline: string, difference: number | null, difference_interval: Interval, interval_over: string}} Row
  * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
  * @typedef {Record<string, import("../shared/colours.js").PolicyLook>} Looks by policy
  * @typedef {{versions: Record<string, string>, problems: string[], metric: {title: string, largerIsBetter: boolean | null, digits: number | null},
@@ -175,7 +176,7 @@ class Page {
     const better = { true: " Higher is better.", false: " Lower is better." }[String(found.metric.largerIsBetter)] ?? "";
     const { title, digits } = found.metric;
     [this.digits, this.looks] = [digits, found.looks];
-    const over = rows.find((row) => row.difference !== null)?.intervalOver ?? "seeds";
+    const over = rows.find((row) => row.difference !== null)?.interval_over ?? "seeds";
     const intervalTitle = over === "blocks" ? "interval of this stretch" : "95 % interval";
     const baselines = [...new Set(rows.map((row) => row.baseline).filter(Boolean))];
     byId("title").textContent = baselines.length ? `${title}: difference from ${baselines.join(" or ")}` : title;
@@ -191,8 +192,8 @@ class Page {
     const titles = ["policy", ...(several ? ["from"] : []), "difference", intervalTitle, "mean", intervalTitle, "seeds", "against"];
     const first = several ? 2 : 1;
     byId("table").replaceChildren(table(titles, rows.map((row) => [
-      row.policy, ...(several ? [row.folder] : []), number(row.difference, digits, true), interval(row.differenceLow, row.differenceHigh, digits, true),
-      number(row.mean, digits), interval(row.low, row.high, digits), String(row.runs), row.baseline,
+      row.policy, ...(several ? [row.folder] : []), number(row.difference, digits, true), interval(row.difference_interval, digits, true),
+      number(row.mean, digits), interval(row.interval, digits), String(row.runs), row.baseline,
     ]), [0, 1, 2, 3, 4].map((i) => i + first)));
     byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${INTERVALS[over] ?? ""}${better}`));
     byId("kinds").replaceChildren(...found.kinds.flatMap(({ folder, title: of, kinds, rows: lines }) => [
@@ -243,8 +244,8 @@ function barsOf(rows, looks, several, digits) {
   // Bars of values from 0 would look alike where policies differ by a point, so differences are drawn where there are any.
   const areDifferences = rows.some((row) => row.difference !== null);
   const shown = areDifferences ? rows.filter((row) => row.difference !== null)
-    .map((row) => ({ ...row, mean: row.difference, low: row.differenceLow, high: row.differenceHigh })) : rows;
-  const ends = shown.flatMap((row) => [row.mean, row.low, row.high]).filter((each) => each !== null);
+    .map((row) => ({ ...row, mean: row.difference, interval: row.difference_interval })) : rows;
+  const ends = shown.flatMap((row) => [row.mean, ...row.interval]).filter((each) => each !== null);
   const [least, most] = [Math.min(0, ...ends), Math.max(0, ...ends)];
   const range = least < most ? { low: least, high: most } : { low: 0, high: 1 };
   /** @type {(() => void)[]} */
@@ -254,7 +255,7 @@ function barsOf(rows, looks, several, digits) {
     const name = several ? `${row.policy} (${row.folder})` : row.policy;
     const text = number(row.mean, digits, areDifferences);
     const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", {
-      role: "img", "aria-label": `${name}: ${text}, ${interval(row.low, row.high, digits, areDifferences) || "no interval"}`,
+      role: "img", "aria-label": `${name}: ${text}, ${interval(row.interval, digits, areDifferences) || "no interval"}`,
     }));
     place.append(element("span", { class: "name" }, name), canvas, element("span", { class: "value" }, text));
     draws.push(() => drawBar(canvas, row, range, colourOf(looks[row.policy])));
@@ -281,8 +282,8 @@ function number(value, digits, signed = false) {
   return value < 0 ? `−${text}` : signed ? `+${text}` : text;
 }
 
-/** @param {number | null} low @param {number | null} high @param {number | null} digits @param {boolean} signed @returns {string} */
-function interval(low, high, digits, signed = false) {
+/** @param {Interval} ends @param {number | null} digits @param {boolean} signed @returns {string} */
+function interval([low, high], digits, signed = false) {
   return low === null || high === null ? "" : `${number(low, digits, signed)} to ${number(high, digits, signed)}`;
 }
 
