@@ -220,7 +220,8 @@ def grouped_bars(
 
 def _grouped(policies: int) -> Figure:
     """Return the layout of groups of bars, with space for a legend below: two policies on a line."""
-    return {"barmode": "group", "showlegend": True, "legend": {"orientation": "h"}, "height": 340 + 10 * policies}
+    legend = {"orientation": "h", "y": -0.18}
+    return {"barmode": "group", "showlegend": True, "legend": legend, "height": 340 + 10 * policies}
 
 
 FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")

@@ -109,7 +109,8 @@ def _rank(turn: int, base: tuple[int, int] | None, place: tuple[int, int]) -> tu
     """Return the rank of a colour and line for a policy that is not built in: the lowest is taken."""
     colour, line = place
     if base is not None:
-        return colour != base[0], (line - turn) % LINES, colour
+        is_shared = line % len(SYMBOLS) < len(POLICY_COLOURS[colour][2])  # the symbol of a built-in policy
+        return colour != base[0], is_shared, (line - turn) % LINES, colour
     return colour < len(POLICY_COLOURS) - OWN_COLOURS, line, (colour - turn) % OWN_COLOURS, colour
 
 
