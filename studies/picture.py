@@ -7,18 +7,19 @@ from html import escape
 
 import numpy as np
 
+from steersman.evaluation.report.style import styles
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED
 from steersman.policies.registry import PACKAGED_POLICY
 from studies.common import Json
 
 ROW, TOP, LEFT, SCALE = 46, 44, 250, 4.2
 """Pixels: height of a row, first row, where bars begin, and of a percent."""
+TITLES = {KUBE_DEFAULT: "kube-scheduler's default", STOCK_TUNED: "one file of it edited"}
 STYLE = """
 text { font: 15px system-ui, sans-serif; fill: #1d2430 } .quiet { font-size: 13px; fill: #5a6472 }
-.value { font-weight: 600 } .left { fill: #dfe3e8 }
-.a { fill: #7e8fa6 } .b { fill: #56b4e9 } .c { fill: #0072b2 }
+.value { font-weight: 600 } .left { fill: #dfe3e8 } .bar { fill: var(--light) }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e4e7eb } .quiet { fill: #a3adba } .left { fill: #323b47 } .c { fill: #77aadd } .b { fill: #99ddff }
+  text { fill: #e4e7eb } .quiet { fill: #a3adba } .left { fill: #323b47 } .bar { fill: var(--dark) }
 }
 """
 
@@ -32,18 +33,18 @@ def gain(of_policies: Sequence[Json], of_files: Sequence[Json]) -> str:
     """
     tuned = {each["name"]: each["allocation"][STOCK_TUNED] for each in of_files}
     means = {
-        "kube-scheduler's default": np.mean([each["allocation"][KUBE_DEFAULT] for each in of_policies]),
-        "one file of it edited": np.mean([tuned[each["name"]] for each in of_policies]),
-        "steersman": np.mean([each["allocation"][PACKAGED_POLICY] for each in of_policies]),
+        KUBE_DEFAULT: np.mean([each["allocation"][KUBE_DEFAULT] for each in of_policies]),
+        STOCK_TUNED: np.mean([tuned[each["name"]] for each in of_policies]),
+        PACKAGED_POLICY: np.mean([each["allocation"][PACKAGED_POLICY] for each in of_policies]),
     }
-    return bars({title: float(mean) for title, mean in means.items()}, len(of_policies))
+    return bars({policy: float(mean) for policy, mean in means.items()}, len(of_policies))
 
 
 def bars(means: Json, clusters: int) -> str:
-    """Return an SVG of three bars.
+    """Return an SVG of bars in the colours of reports.
 
     Args:
-        means: percent of the GPUs by title, in their order from above.
+        means: percent of the GPUs by policy, in their order from above.
         clusters: that were averaged.
     """
     height = TOP + ROW * len(means)
@@ -53,12 +54,13 @@ def bars(means: Json, clusters: int) -> str:
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
         f'<text class="quiet" x="0" y="20">{escape(title)}</text>',
     ]
-    for row, ((name, value), colour) in enumerate(zip(means.items(), "abc", strict=True)):
-        y = TOP + ROW * row
+    for row, (policy, style) in enumerate(styles(list(means)).items()):
+        y, value, name = TOP + ROW * row, means[policy], TITLES.get(policy, policy)
+        bar = f'class="bar" style="--light:{style.colour};--dark:{style.dark}"'
         parts += [
             f'<text x="0" y="{y + 20}">{escape(name)}</text>',
             f'<rect class="left" x="{LEFT}" y="{y}" width="{100 * SCALE}" height="30" rx="3"/>',
-            f'<rect class="{colour}" x="{LEFT}" y="{y}" width="{value * SCALE:.1f}" height="30" rx="3"/>',
+            f'<rect {bar} x="{LEFT}" y="{y}" width="{value * SCALE:.1f}" height="30" rx="3"/>',
             f'<text class="value" x="{LEFT + 100 * SCALE + 12:.0f}" y="{y + 20}">{value:.1f} %</text>',
         ]
     return "\n".join([*parts, "</svg>", ""])

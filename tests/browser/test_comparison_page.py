@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import opened, serious_violations
 from tests.unit.apps.dashboard.test_comparison import METRIC, POLICIES, SEEDS, runs
 
+from steersman.evaluation.report.style import styles
 from steersman.evaluation.results import write_evaluation
 from steersman.evaluation.summary import summarise
 from steersman.simulation.result import RunResult
@@ -38,6 +39,12 @@ def results(tmp_path: Path) -> tuple[Path, Path]:
         write(tmp_path / "x" / "results", runs()[: 2 * len(SEEDS)], "fgd"),
         write(tmp_path / "y" / "results", runs(), "mine"),
     )
+
+
+def reported_colours(policies: Sequence[str], *, dark: bool) -> list[str]:
+    """Return the colours that policies have in reports, as a browser says them."""
+    hexadecimal = [style.dark if dark else style.colour for style in styles(policies).values()]
+    return [f"rgb({', '.join(str(int(each[i : i + 2], 16)) for i in (1, 3, 5))})" for each in hexadecimal]
 
 
 def wait_for_fit(page: Page) -> None:
@@ -92,6 +99,51 @@ def test_only_ticked_results_are_shown(browser: Browser, serve: Callable[..., st
         expect(page.locator("#table tbody tr")).to_have_count(3)
         expect(page.locator("#charts .chart")).to_have_count(2)
         wait_for_fit(page)
+
+
+LINES = """[...document.querySelectorAll("#charts .chart:not([hidden]) .lines i")]
+  .map((each) => getComputedStyle(each)).map((style) => [style.borderTopColor, style.borderTopStyle])"""
+"""Colours and dashes of lines in the charts' legends."""
+BARS = """[...document.querySelectorAll("#bars canvas:not(.axis)")].map((canvas) => {
+  const { data } = canvas.getContext("2d").getImageData(0, 4, canvas.width, 1);
+  const counts = new Map();
+  for (let i = 0; i < data.length; i += 4) {
+    const colour = `rgb(${data[i]}, ${data[i + 1]}, ${data[i + 2]})`;
+    if (data[i + 3] === 255) counts.set(colour, (counts.get(colour) ?? 0) + 1);
+  }
+  return [...counts].sort((one, other) => other[1] - one[1])[0][0];
+})"""
+"""The most frequent colour of each bar."""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_policies_have_the_colours_of_reports(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path], dark: bool
+) -> None:
+    with opened(browser, serve(*map(str, results)), dark=dark) as page:
+        expect(page.locator("#charts .chart")).to_have_count(2)
+        assert [colour for colour, _ in page.evaluate(LINES)] == 2 * reported_colours(POLICIES[:2], dark=dark)
+        assert page.evaluate(BARS) == reported_colours(POLICIES[1:2], dark=dark)
+        box(page, "x/results")
+        box(page, "y/results")
+        page.select_option("#baseline", "mine")  # no other colours with other policies and another baseline
+        expect(page.locator("#title")).to_contain_text("difference from mine")
+        assert [colour for colour, _ in page.evaluate(LINES)] == 2 * reported_colours(POLICIES, dark=dark)
+        assert page.evaluate(BARS) == reported_colours(POLICIES[:2], dark=dark)
+        page.locator("#theme").click()
+        assert [colour for colour, _ in page.evaluate(LINES)] == 2 * reported_colours(POLICIES, dark=not dark)
+        assert page.evaluate(BARS) == reported_colours(POLICIES[:2], dark=not dark)
+
+
+def test_policy_of_two_folders_has_one_colour_and_two_lines(
+    browser: Browser, serve: Callable[..., str], results: tuple[Path, Path]
+) -> None:
+    with opened(browser, serve(*map(str, results))) as page:
+        box(page, "y/results")
+        expect(page.locator("#charts .lines").first).to_contain_text("mine (y/results)")
+        colours = reported_colours(POLICIES, dark=False)
+        expected = [[each, "solid"] for each in colours[:2]] + [[each, "dashed"] for each in colours]
+        assert page.evaluate(LINES) == 2 * expected
 
 
 def test_damaged_folder_is_reported_and_others_are_shown(

@@ -71,12 +71,15 @@ def test_gpus_without_indices_are_counted(browser: Browser, cluster: Cluster) ->
         choose(page, "ts-80")
         expect(page.locator("#details .card p")).to_contain_text("40 of 80 A100 GPUs; 1 pod")
         expect(page.locator("#details tbody td").last).to_have_text("40 GPUs")
-        title = "document.getElementById('map').title"
-        # Groups by size: the four without a model, then the one with.
-        page.locator("#map").hover(position={"x": 3, "y": 20 + 13 + 20 + 3})
-        assert page.evaluate(title) == "ts-80: 2 % of CPU, 40.00 of 80 A100 GPUs; not ready"
-        colour = "document.getElementById('map').getContext('2d').getImageData(1, 20 + 13 + 20 + 3, 1, 1).data"
-        red, green, blue, _ = page.evaluate(f"() => [...{colour}]")
+        titles = dict[str, int]()
+        width = page.evaluate("document.getElementById('map').clientWidth")
+        for x in range(3, width, 20):  # groups by size: the four without a model, right of them the one with
+            page.locator("#map").hover(position={"x": x, "y": 20 + 3})
+            titles[page.evaluate("document.getElementById('map').title")] = x
+        x = titles["ts-80: 2 % of CPU, 40.00 of 80 A100 GPUs; not ready"]
+        assert x == max(titles.values()) > 0.9 * width - 20, "the map is narrower than its place"
+        colour = "document.getElementById('map').getContext('2d').getImageData(x, 20 + 3, 1, 1).data"
+        red, green, blue, _ = page.evaluate(f"x => [...{colour}]", x)
         assert abs(red - 165) + abs(green - 156) + abs(blue - 116) < 9, "not the colour of half"
 
 

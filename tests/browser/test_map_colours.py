@@ -27,6 +27,34 @@ def contrast(one: float, other: float) -> float:
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
+WIDE = """async size => {
+    const { drawCell, looks } = await import('/static/shared/heatmap.js');
+    const canvas = document.createElement('canvas');
+    [canvas.width, canvas.height] = [size.width + 20, size.height + 20];
+    const context = canvas.getContext('2d', { willReadFrequently: true });
+    drawCell(context, 10, 10, looks().wasted(1), size);
+    const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+    const at = (x, y) => data.slice(4 * (y * canvas.width + x), 4 * (y * canvas.width + x) + 4).join();
+    const counts = Array(size.width).fill(0);
+    let outside = 0;
+    for (let y = 0; y < canvas.height; y += 1) for (let x = 0; x < canvas.width; x += 1) {
+        const isInside = x >= 10 && x < 10 + size.width && y >= 10 && y < 10 + size.height;
+        if (!isInside) outside += at(x, y) === '0,0,0,0' ? 0 : 1;
+        else if (at(x, y) !== at(10, 10)) counts[x - 10] += 1;
+    }
+    return [outside, counts];
+}"""
+"""Pixels that a hatched cell draws outside of it, and the hatched ones by column."""
+
+
+@pytest.mark.parametrize("size", [(7, 6), (24, 23), (173, 23), (9, 6)])
+def test_cells_of_any_size_are_hatched_evenly(browser: Browser, small: str, size: tuple[int, int]) -> None:
+    with opened(browser, small) as page:
+        outside, columns = page.evaluate(WIDE, dict(zip(("width", "height"), size, strict=True)))
+    assert outside == 0
+    assert all(any(columns[x : x + 7]) for x in range(0, size[0], 7))
+
+
 DEUTERANOPIA = np.array(
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
 )

@@ -15,6 +15,7 @@ from tests.browser.conftest import opened, serious_violations
 
 import steersman
 from steersman.apps.dashboard.simulation.document import OUTCOMES, replay_of
+from steersman.evaluation.report.style import styles
 
 pytestmark = pytest.mark.browser
 WORKLOAD, POLICIES, SEED = "default-small", ("fgd", "steersman"), 7
@@ -47,6 +48,21 @@ def test_page_title_names_workload_and_policies(browser: Browser, small: str, re
         for run, columns in enumerate(replay.runs):
             expect(page.locator(".run p").nth(run)).to_contain_text(f"GPU {columns.gpu[-1]:.1f} %")
         assert "token" not in page.url
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_runs_have_the_colours_of_their_policies(browser: Browser, small: str, dark: bool) -> None:
+    script = """([one, other]) => document.querySelectorAll(".run h2 i").length === 2
+        && [one, other].every((colour, i) => {
+            const sample = document.createElement("i");
+            sample.style.color = colour;
+            return document.querySelectorAll(".run h2 i")[i].style.borderTopColor === sample.style.color;
+        })"""
+    found = styles(POLICIES).values()
+    with opened(browser, small, dark=dark) as page:
+        page.wait_for_function(script, arg=[each.dark if dark else each.colour for each in found])
+        page.locator("#theme").click()
+        page.wait_for_function(script, arg=[each.colour if dark else each.dark for each in found])
 
 
 def test_state_matches_the_simulation_forwards_and_backwards(browser: Browser, small: str, replay: Any) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, read_profiles
 from steersman.apps.runtime.listing import (
     ALL_PODS,
@@ -25,13 +23,13 @@ from steersman.apps.runtime.listing import (
 from steersman.cluster.account import ClusterAccount, account_of
 from steersman.cluster.model import PLUGIN_GPUS, SHARED_GPUS, Node
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
-from steersman.cluster.objects.api.metadata import NamedObject, NodeObject, named_object
+from steersman.cluster.objects.api.metadata import NodeObject, named_object
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, LivePod
 from steersman.cluster.objects.fields import kubernetes_table
 from steersman.core.counting import counted, first_names
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
-from steersman.kubernetes.lease import ALL_LEASES, SCHEDULER_KEY
+from steersman.kubernetes.lease import ALL_LEASES, SCHEDULER_KEY, HeldLease, held_lease
 from steersman.kubernetes.watch import REFUSALS
 from steersman.policies.node_scores.kube_minors import nearest_minor, parse_version
 from steersman.prometheus.client import NotPrometheusError
@@ -177,22 +175,6 @@ def pod_findings(pods: Sequence[LivePod], leases: Iterable[str] | None) -> Itera
             yield warning("schedulers", text, remedy)
         else:
             yield problem("schedulers", f"{text} and has no lease", start)
-
-
-class LeaseHolder(msgspec.Struct, frozen=True, rename="camel"):
-    """`spec` of a Lease."""
-
-    holder_identity: str | None = None
-    renew_time: datetime | None = None
-
-
-class HeldLease(NamedObject, frozen=True):
-    """A Lease."""
-
-    spec: LeaseHolder = LeaseHolder()
-
-
-held_lease = msgspec.json.Decoder(HeldLease).decode
 
 
 def leader_findings(leases: Iterable[HeldLease], schedulers: Set[str], now: datetime) -> Iterator[Finding]:

@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
 import structlog
 from rich import box
 from rich.cells import cell_len, set_cell_size
@@ -34,7 +33,7 @@ from steersman.cluster.gpu_units import gpu_milli, held_milli
 from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.core.counting import counted
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
-from steersman.kubernetes.lease import ALL_LEASES, APP_LABEL, POLICY_KEY
+from steersman.kubernetes.lease import ALL_LEASES, APP_LABEL, POLICY_KEY, held_lease
 from steersman.kubernetes.watch import Reflector
 from steersman.workloads.topology import RACK, ZONE
 
@@ -80,14 +79,11 @@ async def leaders(client: Client) -> list[Leader]:
         result = await client.list(ALL_LEASES, {"labelSelector": "=".join(APP_LABEL)})
     except (ApiError, UnreachableError):
         return []
-    return [_leader_of(msgspec.json.decode(obj)) for obj in result.items]
-
-
-def _leader_of(lease: Mapping[str, Any]) -> Leader:
-    metadata, spec = lease["metadata"], lease.get("spec") or {}
-    name = f"{metadata.get('namespace', '')}/{metadata['name']}"
-    policy = (metadata.get("annotations") or {}).get(POLICY_KEY, "")
-    return Leader(name, spec.get("holderIdentity") or "", policy)
+    found = [(lease.metadata, lease.spec.holder_identity) for lease in map(held_lease, result.items)]
+    return [
+        Leader(f"{meta.namespace}/{meta.name}", holder or "", (meta.annotations or {}).get(POLICY_KEY, ""))
+        for meta, holder in found
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import structlog
 
+from steersman.cluster.objects.api.metadata import NamedObject
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, Client
 
@@ -50,6 +52,22 @@ class LeaseTimes:
                 f"lease of {self.duration:g} s, renewed within {self.renew_deadline:g} s, tried every {self.retry:g} s"
                 f": the first must be above the second, and that above {self.jitter:g} times the third"
             )
+
+
+class LeaseHolder(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a Lease."""
+
+    holder_identity: str | None = None
+    renew_time: datetime | None = None
+
+
+class HeldLease(NamedObject, frozen=True):
+    """A Lease."""
+
+    spec: LeaseHolder = LeaseHolder()
+
+
+held_lease = msgspec.json.Decoder(HeldLease).decode
 
 
 class LeaseLostError(SteersmanError):

@@ -19,7 +19,7 @@ from steersman.evaluation.report.style import styles
 from steersman.evaluation.summary import summarise
 from steersman.simulation.result import LatencyEpisode
 
-STYLE = styles(["fgd", "random"], "fgd")
+STYLE = styles(["fgd", "random"])
 NONE = (math.nan, math.nan, math.nan)
 
 

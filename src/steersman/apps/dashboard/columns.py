@@ -1,14 +1,14 @@
-"""What pages know of nodes and of the workload profile, as columns."""
+"""What pages know of nodes, as columns, and of policies: their looks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from steersman.cluster.gpu_units import counted_milli, device_milli
 from steersman.cluster.model import GPU_MILLI, Node, gpu_model
-from steersman.workloads.profile import TypicalPod
+from steersman.evaluation.report.style import DASHES, styles
 
 GROUP_LABELS = {
     "topology.kubernetes.io/zone": "zone",
@@ -20,6 +20,22 @@ GROUP_LABELS = {
     "kubernetes.azure.com/agentpool": "node pool (AKS)",
 }
 """Labels by which the page can group nodes, and what they are called there."""
+
+
+class PolicyLook(msgspec.Struct, kw_only=True):
+    """A policy's colours on light and dark pages, and lengths of dashes and gaps of its line; see `style.styles`."""
+
+    light: str
+    dark: str
+    dash: tuple[int, ...]
+
+
+def policy_looks(policies: Sequence[str]) -> dict[str, PolicyLook]:
+    """Return the looks of the policies of a page, those of reports."""
+    return {
+        name: PolicyLook(light=style.colour, dark=style.dark, dash=DASHES[style.dash])
+        for name, style in styles(policies).items()
+    }
 
 
 class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
@@ -35,16 +51,6 @@ class NodeColumns(msgspec.Struct, kw_only=True, rename="camel"):
     cpu: list[int]
     memory: list[int]
     groups: dict[str, list[str]]  # values of each label of `GROUP_LABELS` that some node has, "" where a node has none
-
-
-class TypicalPodRow(msgspec.Struct, kw_only=True, rename="camel"):
-    """A kind of pod of the profile, by which pages colour useless idle GPU: milli-CPU, GPUs, milli of each, models."""
-
-    cpu: int
-    gpus: int
-    milli: int
-    models: tuple[str, ...]
-    share: float
 
 
 def node_columns(nodes: Sequence[Node]) -> NodeColumns:
@@ -74,12 +80,3 @@ def _model(node: Node) -> str:
     if node.gpu_count:
         return node.gpu_model
     return gpu_model(node.labels, counted_milli(node)) or node.gpu_model
-
-
-def profile_rows(pods: Iterable[TypicalPod]) -> list[TypicalPodRow]:
-    return [
-        TypicalPodRow(
-            cpu=kind.cpu_milli, gpus=kind.gpu_count, milli=kind.gpu_milli, models=kind.gpu_models, share=kind.share
-        )
-        for kind in pods
-    ]

@@ -13,7 +13,6 @@ import numpy as np
 from steersman.evaluation.report.style import (
     BOUND_COLOUR,
     BOUND_LABEL,
-    POLICY_COLOURS,
     Figure,
     Floats,
     Style,
@@ -21,6 +20,7 @@ from steersman.evaluation.report.style import (
     faint,
     figure,
     rounded,
+    styles,
     titled,
 )
 from steersman.simulation.result import Curve, RunResult
@@ -229,7 +229,7 @@ def learning_figure(curve: LearningCurve) -> Figure:
         "mode": "lines+markers",
         "x": curve.checked_episodes.tolist(),
         "y": rounded(curve.checked),
-        "line": {"color": POLICY_COLOURS[0], "width": 2},
+        "line": {"color": styles([curve.policy])[curve.policy].colour, "width": 2},
         "hovertemplate": "%{x} episodes: %{y:.1f} %<extra>validation</extra>",
     }
     low = min(-5.0, float(curve.checked.min(initial=0.0)))

@@ -13,11 +13,11 @@ import numpy as np
 from steersman.evaluation.report.curves import at_points, band_and_line, grid, mean_of_known, stats_over_seeds
 from steersman.evaluation.report.style import (
     CAUSE_COLOURS,
+    SYMBOLS,
     Figure,
     Floats,
     Style,
     along,
-    error_bars,
     figure,
     heat_colours,
     rounded,
@@ -27,7 +27,8 @@ from steersman.objectives.fragmentation import CAUSES
 from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, RunResult
 
 CELLS = 3000  # of a heat map, at most
-CELLS_PER_ROW = 48
+CELLS_PER_ROW = 48  # at most
+LEAST_ROW, MOST_ROW = 7, 24  # pixels: heights of a row
 LOGARITHMIC_FROM = 30  # ratio of the highest to the lowest bar from which on their scale is logarithmic
 
 
@@ -124,27 +125,30 @@ def heat_map(nodes: FinalNodes, *, names: bool, gpu: bool = True) -> HeatMap:
     merged = math.ceil(len(share) / CELLS)
     cells: list[list[np.ndarray[Any, Any]]] = []  # by row the nodes of each cell
     ticks: dict[float, str] = {}
-    for label in sorted(set(group.tolist())):
+    labels, counts = np.unique(group, return_counts=True)
+    largest = math.ceil(counts.max() / merged)
+    per_row = math.ceil(largest / math.ceil(largest / CELLS_PER_ROW))  # rows of the largest group that are full
+    for label in labels.tolist():
         members = np.flatnonzero(group == label)
         members = members[np.argsort(-share[members], kind="stable")]
         gap: list[list[Any]] = [[]] if cells else []
-        added = _chunks(_chunks(members, merged), CELLS_PER_ROW)
+        added = _chunks(_chunks(members, merged), per_row)
         ticks[len(cells) + len(gap) + (len(added) - 1) / 2] = label if has_gpu.any() else ""
         cells += [*gap, *added]
     texts = [[nodes.names[cell[0]] for cell in row] for row in cells] if names and merged == 1 else []
     rows = [[round(float(np.mean(share[cell])) * 100, 1) for cell in row] for row in cells]
     full, empty = int((share >= 1 - 1e-9).sum()), int((share <= 0).sum())
-    return HeatMap(_heat_figure(rows, texts, ticks), full, len(share) - full - empty, empty)
+    return HeatMap(_heat_figure(rows, per_row, texts, ticks), full, len(share) - full - empty, empty)
 
 
 def _chunks(values: Any, size: int) -> list[Any]:
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 
-def _heat_figure(rows: list[list[float]], texts: list[list[str]], ticks: dict[float, str]) -> Figure:
+def _heat_figure(rows: list[list[float]], per_row: int, texts: list[list[str]], ticks: dict[float, str]) -> Figure:
     trace: Figure = {
         **heat_colours(100),
-        "z": [[*row, *[None] * (CELLS_PER_ROW - len(row))] for row in rows],
+        "z": [[*row, *[None] * (per_row - len(row))] for row in rows],
         "xgap": 0.6,
         "ygap": 0.6,
         "hoverongaps": False,
@@ -162,7 +166,8 @@ def _heat_figure(rows: list[list[float]], texts: list[list[str]], ticks: dict[fl
         "fixedrange": True,
     }
     margin = {"l": 60, "r": 4, "t": 4, "b": 8}
-    return figure([trace], x_axis, y_axis, height=24 + 7 * len(rows), margin=margin)
+    row = min(max(LEAST_ROW * CELLS_PER_ROW // per_row, LEAST_ROW), MOST_ROW)
+    return figure([trace], x_axis, y_axis, height=24 + row * len(rows), margin=margin)
 
 
 def bars(
@@ -172,16 +177,22 @@ def bars(
     known = {policy: value for policy, value in values.items() if math.isfinite(value[0])}
     if not known:
         return None
-    mean, low, high = np.array(list(known.values())).T
-    trace: Figure = {
-        "type": "bar",
-        "x": list(known),
-        "y": rounded(mean, digits + 1),
-        "error_y": error_bars(mean, low, high, digits + 1),
-        "marker": {"color": [style[policy].colour for policy in known]},
-        "hovertemplate": f"%{{x}}: %{{y:.{digits}f}}<extra></extra>",
+    marker = {
+        "color": [style[policy].colour for policy in known],
+        "pattern": {"shape": [SYMBOLS[style[policy].symbol] for policy in known]},
     }
+    hover = f"%{{x}}: %{{y:.{digits}f}}<extra></extra>"
+    trace = _bars(list(known), list(known.values()), digits + 1, marker=marker, hovertemplate=hover)
     return figure([trace], {"showgrid": False}, titled(y_title, rangemode="tozero"))
+
+
+def _bars(x: object, values: Sequence[tuple[float, float, float]], digits: int, **more: object) -> Figure:
+    """Return bars with their intervals: (mean, low, high) each, NaN for none."""
+    mean, low, high = np.array(values).T
+    error: Figure = {"type": "data", "symmetric": False, "color": "#444444", "thickness": 1.2, "width": 2}
+    error["array"] = rounded(np.nan_to_num(high - mean), digits)
+    error["arrayminus"] = rounded(np.nan_to_num(mean - low), digits)
+    return {"type": "bar", "x": x, "y": rounded(mean, digits), "error_y": error, **more}
 
 
 def grouped_bars(
@@ -194,26 +205,23 @@ def grouped_bars(
     known = [g for g in range(len(groups)) if any(math.isfinite(each[g][0]) for each in values.values())]
     if not known:
         return None
-    traces: list[Figure] = []
-    for policy, of_policy in values.items():
-        mean, low, high = np.array([of_policy[g] for g in known]).T
-        traces.append(
-            {
-                "type": "bar",
-                "name": policy,
-                "x": [groups[g] for g in known],
-                "y": rounded(mean, 3),
-                "error_y": error_bars(mean, low, high, 3),
-                "marker": {"color": style[policy].colour},
-                "hovertemplate": f"{policy}, %{{x}}: %{{y:.1f}}<extra></extra>",
-            }
-        )
+    traces = [
+        _bars([groups[g] for g in known], [of_policy[g] for g in known], 3, name=policy, marker=style[policy].marker)
+        | {"hovertemplate": f"{policy}, %{{x}}: %{{y:.1f}}<extra></extra>"}
+        for policy, of_policy in values.items()
+    ]
     y_axis = titled(y_title, rangemode="tozero")
     heights = [height for trace in traces for height in trace["y"] if height and height > 0]
     if heights and max(heights) > LOGARITHMIC_FROM * min(heights):
         # On a linear scale the lower bars would not be seen.
         y_axis = titled(y_title, type="log", dtick=1)
-    return figure(traces, {"showgrid": False}, y_axis, barmode="group", showlegend=True, legend={"orientation": "h"})
+    return figure(traces, {"showgrid": False}, y_axis, **_grouped(len(traces)))
+
+
+def _grouped(policies: int) -> Figure:
+    """Return the layout of groups of bars, with space for a legend below: two policies on a line."""
+    legend = {"orientation": "h", "y": -0.18}
+    return {"barmode": "group", "showlegend": True, "legend": legend, "height": 340 + 10 * policies}
 
 
 FAMILIES = ("default", "cpu", "gpushare", "gpuspec", "multigpu")
@@ -247,24 +255,13 @@ def workload_bars(
     x: object = order
     if any(families.values()):
         x = [[families[name] or "other" for name in order], [name.removeprefix(_PREFIX) for name in order]]
-    data = []
-    for policy, look in style.items():
-        if not any(policy in of for of in values.values()):
-            continue  # the baseline
-        mean, low, high = np.array([values[name][policy] for name in order]).T
-        data.append(
-            {
-                "type": "bar",
-                "x": x,
-                "y": rounded(mean, digits),
-                "name": policy,
-                "meta": look.index,
-                "marker": {"color": look.colour},
-                "error_y": error_bars(mean, low, high, digits),
-                "hovertemplate": f"{policy}: %{{y:+.{digits}f}}<extra>%{{x}}</extra>",
-            }
-        )
-    return figure(data, {"showgrid": False}, titled(y_title, rangemode="tozero"), barmode="group", bargap=0.25)
+    data = [
+        _bars(x, [values[name][policy] for name in order], digits, name=policy, meta=look.index, marker=look.marker)
+        | {"hovertemplate": f"{policy}: %{{y:+.{digits}f}}<extra>%{{x}}</extra>"}
+        for policy, look in style.items()
+        if any(policy in of for of in values.values())  # not the baseline
+    ]
+    return figure(data, {"showgrid": False}, titled(y_title, rangemode="tozero"), bargap=0.25, **_grouped(len(data)))
 
 
 def pods_over_time(episode: LatencyEpisode, time: Floats, x_title: str, most: int) -> Figure:
@@ -306,7 +303,7 @@ def latency_by_node(episodes: Mapping[str, LatencyEpisode], style: Mapping[str, 
                 "y": rounded(mean[: len(names)], 1),
                 "name": policy,
                 "meta": style[policy].index,
-                "marker": {"color": style[policy].colour},
+                "marker": style[policy].marker,
                 "customdata": count[: len(names)].tolist(),
                 "hovertemplate": f"{policy}: %{{y}} ms, %{{customdata}} pods<extra>%{{x}}</extra>",
             }
@@ -314,7 +311,7 @@ def latency_by_node(episodes: Mapping[str, LatencyEpisode], style: Mapping[str, 
     if not any(value is not None for trace in data for value in trace["y"]):
         return None
     y_axis = titled("latency to users, ms", rangemode="tozero")
-    return figure(data, {"showgrid": False}, y_axis, barmode="group")
+    return figure(data, {"showgrid": False}, y_axis, **_grouped(len(data)))
 
 
 def success_rate(kept: Floats) -> Floats:

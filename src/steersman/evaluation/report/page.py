@@ -27,6 +27,7 @@ from steersman.evaluation.report.section import Plot, Section
 from steersman.evaluation.report.style import (
     BOUND_COLOUR,
     BOUND_LABEL,
+    DASHES,
     FEW_SEEDS,
     SHARE_COLOURS,
     dark_colours,
@@ -154,6 +155,7 @@ def templates() -> Environment:
         "bound": BOUND,
         "bound_colour": BOUND_COLOUR,
         "bound_label": BOUND_LABEL,
+        "dashes": DASHES,
         "few_seeds": FEW_SEEDS,
         "least_busy_periods": LEAST_BUSY_PERIODS,
         "shades": SHARE_COLOURS,
@@ -165,7 +167,7 @@ def _workload_plot(headline: Headline, number: int) -> Plot | None:
     """Return differences from the baseline as grouped bars, a group per workload; None for a single workload."""
     if len(headline.workloads) < 2:
         return None
-    style = styles(headline.policies, headline.baseline)
+    style = styles(headline.policies)
     values = {workload: headline.differences(workload, headline.primary) for workload in headline.workloads}
     title = f"{headline.primary_title}, difference from {headline.baseline}"
     figure = workload_bars(values, style, title, headline.criterion.digits)

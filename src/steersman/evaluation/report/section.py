@@ -99,7 +99,7 @@ class Section:
             ]
             for policy in headline.order(workload)
         }
-        style = styles(headline.policies, headline.baseline)
+        style = styles(headline.policies)
         self.style = {policy: style[policy] for policy in self.runs}
         on_gpu = headline.on_gpu or headline.protocol == "inflation"
         arrived = "arrived GPU demand, % of all GPUs" if on_gpu else "arrived, %"

@@ -1,11 +1,14 @@
-"""Colours and layout of plots, one style per policy throughout a report; how it writes numbers, intervals and lists."""
+"""Colours and layout of plots, one style per policy on all pages; how a report writes numbers, intervals and lists."""
 
 from __future__ import annotations
 
 import math
+import re
 import textwrap
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,18 +20,31 @@ from steersman.core.statistics import Interval
 Figure = dict[str, Any]  # a Plotly figure: data and layout
 Floats = npt.NDArray[np.float64]
 
-# Okabe and Ito, "Color Universal Design" (2008), without its yellow, which is hard to see on white; then wine and
-# indigo of Paul Tol's muted scheme (2021).
-POLICY_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#332288")
-# Paul Tol's light scheme (2021), for the same policies on a dark page.
-DARK_POLICY_COLOURS = ("#77aadd", "#ee8866", "#44bb99", "#ffaabb", "#eedd88", "#99ddff", "#bbcc33", "#aaaa00")
-BASELINE_COLOUR = "#333333"
-BOUND_COLOUR = "#b2182b"
-DASHES = ("solid", "dash", "dot", "dashdot")
-SYMBOLS = ("", "circle", "square", "diamond", "triangle-up", "x", "cross")
-"""Symbols of policies' lines: repeated colours have other dashes and symbols.
+POLICY_COLOURS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("#333333", "#e4e7eb", ("kube-default", "random", "most-even")),
+    ("#0072b2", "#77aadd", ("steersman", "dot-product", "ma")),
+    ("#d55e00", "#ee8866", ("fgd", "greedy-forecast", "lc")),
+    ("#009e73", "#44bb99", ("rules", "gpu-clustering", "la")),
+    ("#cc79a7", "#ffaabb", ("best-fit", "least-allocated", "p0")),
+    ("#999933", "#eedd88", ("stock-tuned", "most-allocated")),
+    ("#882255", "#cc6677", ("gpu-packing", "balanced-allocation")),
+    ("#332288", "#9970ab", ()),
+    ("#117733", "#bbcc33", ()),
+    ("#6699cc", "#99ddff", ()),
+)
+"""Colours of policies on light and on dark pages, and the built-in policies that have them: one colour on all pages.
 
-Their number has no common factor with those of colours and dashes, so that 224 policies look different."""
+The first policy of a colour has a solid line, others have dashes and symbols. The last `OWN_COLOURS` are for users'
+own policies. Okabe and Ito, "Color Universal Design" (2008), without the three that are hard to see on white; schemes
+muted, medium-contrast, light and PRGn of Paul Tol (2021)."""
+OWN_COLOURS = 3
+BOUND_COLOUR = "#b2182b"
+DASHES: dict[str, tuple[int, ...]] = {"solid": (), "dash": (9, 4), "dot": (3, 3), "dashdot": (9, 3, 3, 3)}
+"""Plotly's names of dashes, with the lengths of their parts in pixels."""
+SYMBOLS = {"": "", "circle": "/", "square": "\\", "diamond": "x", "triangle-up": "-", "x": "|", "cross": "+"}
+"""Symbols on lines, with Plotly's patterns of bars."""
+LINES = len(DASHES) * len(SYMBOLS)
+"""Different lines of a colour: the numbers of dashes and symbols have no common factor."""
 CAUSE_COLOURS = {
     "too little GPU and CPU left": "#44546a",
     "too little GPU left": "#7e8fa6",
@@ -43,29 +59,59 @@ SHARE_COLOURS = ("#ffea46", "#cbba69", "#958f78", "#666970", "#31446b", "#00204d
 
 NARROWEST, MARGINS, CHARACTER = 340, 40, 8.6
 """Pixels: the least width of a plot, by how much a title must be shorter, and the width of a character of it."""
+AXIS = 0.6  # share of a plot's height that its y axis has at least; names of policies below take the rest
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A policy's style in all plots: repeated colours are distinguished by dash and symbol."""
+    """A policy's style in all plots: policies of one colour are distinguished by dash and symbol."""
 
     index: int
     colour: str
     dash: str
     symbol: str
 
+    @property
+    def dark(self) -> str:
+        """Return the colour on a dark page."""
+        return next(dark for light, dark, _ in POLICY_COLOURS if light == self.colour)
 
-def styles(policies: Sequence[str], baseline: str) -> dict[str, Style]:
-    """Return a style per policy, the baseline's nearly black (on a dark page nearly white)."""
-    others = [policy for policy in policies if policy != baseline]
-    result = {baseline: Style(policies.index(baseline), BASELINE_COLOUR, DASHES[0], SYMBOLS[0])}
-    for position, policy in enumerate(others):
-        turn, place = divmod(position, len(POLICY_COLOURS))
-        dash, symbol = DASHES[turn % len(DASHES)], SYMBOLS[turn % len(SYMBOLS)]
-        result[policy] = Style(policies.index(policy), POLICY_COLOURS[place], dash, symbol)
+    @property
+    def marker(self) -> Figure:
+        """Return the look of bars."""
+        return {"color": self.colour, "pattern": {"shape": SYMBOLS[self.symbol]}}
+
+
+def styles(policies: Sequence[str]) -> dict[str, Style]:
+    """Return a style per policy, in their order.
+
+    A built-in policy has that of `POLICY_COLOURS`. A form of one, such as `fgd+shortest`, has its colour with another
+    line, and any other policy an own colour. These depend on the name alone, unless two names of a page collide.
+    """
+    fixed = {name: (c, line) for c, (_, _, names) in enumerate(POLICY_COLOURS) for line, name in enumerate(names)}
+    every = {(c, line) for c in range(len(POLICY_COLOURS)) for line in range(LINES)} - set(fixed.values())
+    free, places = set(every), dict(fixed)
+    for policy in sorted(set(policies) - set(fixed)):
+        turn, base = zlib.crc32(policy.encode(errors="replace")), fixed.get(re.split("[+@]", policy)[0])
+        places[policy] = min(free, key=partial(_rank, turn, base))
+        free = (free - {places[policy]}) or set(every)
+    result = {}
+    for index, policy in enumerate(policies):
+        colour, line = places[policy]
+        dash, symbol = (tuple(looks)[line % len(looks)] for looks in (DASHES, SYMBOLS))
+        result[policy] = Style(index, POLICY_COLOURS[colour][0], dash, symbol)
     return result
+
+
+def _rank(turn: int, base: tuple[int, int] | None, place: tuple[int, int]) -> tuple[int, ...]:
+    """Return the rank of a colour and line for a policy that is not built in: the lowest is taken."""
+    colour, line = place
+    if base is not None:
+        is_shared = line % len(SYMBOLS) < len(POLICY_COLOURS[colour][2])  # the symbol of a built-in policy
+        return colour != base[0], is_shared, (line - turn) % LINES, colour
+    return colour < len(POLICY_COLOURS) - OWN_COLOURS, line, (colour - turn) % OWN_COLOURS, colour
 
 
 def figure(data: Sequence[Figure], x_axis: Figure, y_axis: Figure, *, height: int = 360, **layout: Any) -> Figure:
@@ -92,25 +138,12 @@ def titled(title: str, **more: Any) -> Figure:
 def with_wrapped_titles(plot: Figure) -> Figure:
     """Return a figure whose axes' titles fit: beyond the length of its axis Plotly cuts a title."""
     layout = dict(plot["layout"])
-    lengths = {"xaxis": NARROWEST - MARGINS, "yaxis": layout["height"] - MARGINS}
+    lengths = {"xaxis": NARROWEST - MARGINS, "yaxis": AXIS * layout["height"]}
     for name, pixels in lengths.items():
         if title := layout[name].get("title"):
             lines = textwrap.wrap(title["text"], max(int(pixels / CHARACTER), 1))
             layout[name] = layout[name] | {"title": title | {"text": "<br>".join(lines)}}
     return plot | {"layout": layout}
-
-
-def error_bars(mean: Floats, low: Floats, high: Floats, digits: int) -> Figure:
-    """Return the error bars of [N] bars, none where an end is NaN."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": rounded(np.nan_to_num(high - mean), digits),
-        "arrayminus": rounded(np.nan_to_num(mean - low), digits),
-        "color": "#444444",
-        "thickness": 1.2,
-        "width": 2,
-    }
 
 
 def heat_colours(high: float) -> Figure:
@@ -121,8 +154,7 @@ def heat_colours(high: float) -> Figure:
 
 def dark_colours() -> dict[str, str]:
     """Return the colours of a dark page by those of a report, as CSS writes them; others stay."""
-    pairs = dict(zip(POLICY_COLOURS, DARK_POLICY_COLOURS, strict=True)) | {
-        BASELINE_COLOUR: "#e4e7eb",
+    pairs = {light: dark for light, dark, _ in POLICY_COLOURS} | {
         BOUND_COLOUR: "#ff7b86",
         "#ffffff": "#14181f",  # paper
         "#222222": "#e4e7eb",  # text

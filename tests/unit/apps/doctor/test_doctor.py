@@ -15,8 +15,6 @@ from tests.support.servers.fake_prometheus import ONE, Answer, Prometheus, answe
 
 from steersman.apps.doctor import (
     Finding,
-    HeldLease,
-    LeaseHolder,
     Verdict,
     _metric_findings,
     configuration_findings,
@@ -33,6 +31,7 @@ from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import StoredMeta
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Listed
+from steersman.kubernetes.lease import HeldLease, LeaseHolder
 
 
 def node(name: str, labels: dict[str, str] | None = None, **resources: str) -> dict[str, Any]:

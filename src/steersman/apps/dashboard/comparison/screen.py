@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import lru_cache
 
 import msgspec
 from aiohttp import web
 
+from steersman.apps.dashboard.columns import PolicyLook, policy_looks
 from steersman.apps.dashboard.comparison.evaluation import BESIDE, CRITERIA, EvaluationFolder, Subject, version_of
 from steersman.apps.dashboard.runs import FoundRun
 from steersman.apps.dashboard.server import Screen, json_response
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.curves import curve_stats, grid
 from steersman.evaluation.report.headline import Headline
-from steersman.evaluation.summary import SummaryRow
+from steersman.evaluation.report.style import BOUND_COLOUR, dark_colours
 
 CURVES = {"gpu_allocation_percent": "GPU allocated, %", "gpu_fragmented_percent": "GPU fragmented, % of all GPUs"}
 """Quantities over arrivals that `results.csv` has."""
@@ -47,28 +49,12 @@ class MetricTitle(msgspec.Struct, kw_only=True, rename="camel"):
     digits: int | None = None
 
 
-class PolicyRow(msgspec.Struct, kw_only=True, rename="camel"):
-    """A policy's metric in a folder; intervals are of 95 %, None where there is none, see `SummaryRow`."""
-
-    folder: str
-    policy: str
-    runs: int
-    mean: float | None
-    low: float | None
-    high: float | None
-    baseline: str
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    interval_over: str
-
-
 class PolicyCurve(msgspec.Struct, kw_only=True):
     """A policy's mean over seeds of a quantity in a folder."""
 
     folder: str
     policy: str
-    mean: list[float | None]
+    mean: list[float]
 
 
 class CurveChart(msgspec.Struct, kw_only=True):
@@ -109,7 +95,8 @@ class ComparisonFigures(msgspec.Struct, kw_only=True):
     versions: dict[str, str]  # of the chosen folders that can be read, by id; all figures are theirs
     problems: list[str]  # why others cannot be read
     metric: MetricTitle
-    workloads: dict[str, list[PolicyRow]]
+    looks: dict[str, PolicyLook]  # by policy of all chosen folders
+    workloads: dict[str, list[dict[str, object]]]  # fields of `SummaryRow` and the folder's name; JSON has null for NaN
     sentences: list[FolderSentence]
     kinds: list[KindTable]
     charts: list[CurveChart]
@@ -163,14 +150,14 @@ class ComparisonScreen(Screen):
         if known is not None:
             title = MetricTitle(title=known.title, larger_is_better=known.larger_is_better, digits=known.digits)
         by_workload = {
-            # As the curves, which recorded placements and bounds lack: a policy has the same colour in both.
+            # Recorded placements and bounds come last.
             name: sorted(
                 (
-                    _policy_row(each, row)
+                    {"folder": each.run.name, **asdict(row)}
                     for each in chosen
                     for row in each.rows(Subject(name, subject.protocol), metric, baseline)
                 ),
-                key=lambda row: row.policy in BESIDE,
+                key=lambda row: row["policy"] in BESIDE,
             )
             for name in workloads
         }
@@ -192,6 +179,8 @@ class ComparisonScreen(Screen):
             versions={each.run.id: each.version for each in chosen},
             problems=problems,
             metric=title,
+            looks=policy_looks(list(dict.fromkeys(policy for each in chosen for policy in each.policies)))
+            | dict.fromkeys(BESIDE, PolicyLook(light=BOUND_COLOUR, dark=dark_colours()[BOUND_COLOUR], dash=())),
             workloads={name: rows for name, rows in by_workload.items() if rows},
             sentences=[each for each in sentences if each.sentence],
             kinds=[_kind_table(name, headline) for name, headline in headlines.items() if headline.kinds(workload)],
@@ -234,22 +223,6 @@ def _entry(run: FoundRun, _version: str) -> FolderEntry:
     )
 
 
-def _policy_row(found: EvaluationFolder, row: SummaryRow) -> PolicyRow:
-    return PolicyRow(
-        folder=found.run.name,
-        policy=row.policy,
-        runs=row.runs,
-        mean=_known(row.mean),
-        low=_known(row.interval.low),
-        high=_known(row.interval.high),
-        baseline=row.baseline,
-        difference=_known(row.difference),
-        difference_low=_known(row.difference_interval.low),
-        difference_high=_known(row.difference_interval.high),
-        interval_over=row.interval_over,
-    )
-
-
 def _kind_table(folder: str, headline: Headline) -> KindTable:
     columns, below = headline.kind_columns(headline.workload), headline.kind_rows(headline.workload)
     rows = []
@@ -268,15 +241,9 @@ def _charts(chosen: Sequence[EvaluationFolder], subject: Subject) -> list[CurveC
     charts = []
     for quantity, title in CURVES.items():
         curves = [
-            PolicyCurve(
-                folder=folder, policy=policy, mean=list(map(_known, curve_stats(of_policy, quantity, x).mean.tolist()))
-            )
+            PolicyCurve(folder=folder, policy=policy, mean=curve_stats(of_policy, quantity, x).mean.tolist())
             for folder, policy, of_policy in found
         ]
-        if any(value is not None for curve in curves for value in curve.mean):
+        if any(math.isfinite(value) for curve in curves for value in curve.mean):
             charts.append(CurveChart(title=title, x=x.tolist(), curves=curves))
     return charts
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
-from steersman.apps.dashboard.columns import NodeColumns, node_columns, profile_rows
+from steersman.apps.dashboard.columns import NodeColumns, node_columns
 from steersman.apps.dashboard.live.agreement import RuleAgreement
 from steersman.apps.dashboard.live.documents import NodeLatency, RuleRate, Snapshot, Summary, UseColumns, WaitingGroup
 from steersman.apps.dashboard.live.status import ReadinessFeed, WaitingFeed, reason_without_counts
@@ -155,7 +155,7 @@ class ClusterWatch(Listener):
         return Snapshot(
             nodes=self.columns(),
             use=self._with_unknown(self._use(self._order)),
-            profile=profile_rows(self.rules.profile),
+            profile=self.rules.profile,
             layout=self.layout,
             warnings=[*left_out, *gpu_warnings(present, [pod.pod for pod in self.cache.pods.values()])],
         )

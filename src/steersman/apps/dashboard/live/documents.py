@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow
+from steersman.apps.dashboard.columns import NodeColumns
+from steersman.workloads.profile import TypicalPod
 
 
 class LiveDocument(msgspec.Struct, kw_only=True, rename="camel"):
@@ -31,7 +34,7 @@ class Snapshot(LiveDocument):
     layout: int
     nodes: NodeColumns
     use: UseColumns
-    profile: list[TypicalPodRow]
+    profile: Sequence[TypicalPod]
     warnings: list[str]
 
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.dashboard.columns import NodeColumns, TypicalPodRow, node_columns, profile_rows
+from steersman.apps.dashboard.columns import NodeColumns, PolicyLook, node_columns, policy_looks
 from steersman.cluster.model import GPU_MILLI
 from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
 from steersman.workloads.profile import TypicalPod, typical_pods
@@ -55,6 +55,7 @@ class RunColumns(msgspec.Struct, kw_only=True, rename="camel"):
     """A policy's run, E events."""
 
     policy: str  # its name
+    look: PolicyLook
     time: list[float]  # [E] seconds, or the number of the arrival
     pod: list[int]  # [E] index of the pod
     node: list[int]  # [E] index of the node, `NOWHERE` where there is none
@@ -77,7 +78,7 @@ class Replay(msgspec.Struct, kw_only=True, rename="camel"):
     # `nodes`, `pods`, `profile`: what runs are about.
     nodes: NodeColumns
     pods: PodColumns
-    profile: list[TypicalPodRow]
+    profile: Sequence[TypicalPod]
     runs: list[RunColumns]  # by policy, in the order in which they were asked for
     warnings: list[str] = []  # of the workload, one line each
     sources: list[int] = []  # their positions in the list of all runs
@@ -90,7 +91,7 @@ def replay_of(
     """Return the document of runs with recorded placements on one workload."""
     nodes, pods = workload.nodes, workload.pods
     names = pod_names(workload)
-    first = results[0]
+    first, looks = results[0], policy_looks(list(dict.fromkeys(result.policy for result in results)))
     demand = [pods[i] for i in workload.demand()]
     own = (line.removeprefix(f"{workload.name}: ") for line in workload.warnings)
     return Replay(
@@ -106,9 +107,12 @@ def replay_of(
             milli=[pod.requests.gpu_milli for pod in pods],
             counted=[round(milli / GPU_MILLI, 3) for milli in workload.gpu_demand],
         ),
-        profile=profile_rows(typical_pods(demand) if profile is None else profile),
+        profile=typical_pods(demand) if profile is None else profile,
         warnings=list(dict.fromkeys((*own, *gpu_warnings(nodes, pods)))),
-        runs=[_run(result, _positions(names), _positions([node.name for node in nodes])) for result in results],
+        runs=[
+            _run(result, looks[result.policy], _positions(names), _positions([node.name for node in nodes]))
+            for result in results
+        ],
     )
 
 
@@ -118,13 +122,14 @@ def pod_names(workload: Workload) -> list[str]:
     return [pod.name if plain else f"{pod.namespace}/{pod.name}" for pod in workload.pods]
 
 
-def _run(result: RunResult | RecordedRun, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
+def _run(result: RunResult | RecordedRun, look: PolicyLook, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
     placements, timeline = result.placements, result.timeline
     assert isinstance(placements, Placements)
     assert isinstance(timeline, Timeline)
     reasons = _positions(["", *placements.reason])
     return RunColumns(
         policy=result.policy,
+        look=look,
         time=[float(value) for value in placements.time],
         pod=[pods[name] for name in placements.pod],
         node=[nodes[name] if name else NOWHERE for name in placements.node],

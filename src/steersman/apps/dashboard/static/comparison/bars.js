@@ -24,10 +24,10 @@ function colourOf(name) {
 }
 
 /**
- * @param {HTMLCanvasElement} canvas @param {{mean: number | null, low: number | null, high: number | null}} values
+ * @param {HTMLCanvasElement} canvas @param {{mean: number | null, interval: [number | null, number | null]}} values
  * @param {Range} range of the axis @param {string} colour
  */
-export function drawBar(canvas, { mean, low, high }, range, colour) {
+export function drawBar(canvas, { mean, interval: [low, high] }, range, colour) {
   const drawing = fitted(canvas);
   if (drawing === null) return;
   const { context, width, height } = drawing;
@@ -43,13 +43,16 @@ export function drawBar(canvas, { mean, low, high }, range, colour) {
   vertical(context, Math.round(zero) + 0.5, 0, height);
   context.stroke();
   if (low === null || high === null) return;
-  context.strokeStyle = colourOf("--text");
-  context.lineWidth = 1.5;
   context.beginPath();
   context.moveTo(placeOf(low, range, width), middle);
   context.lineTo(placeOf(high, range, width), middle);
   for (const each of [low, high]) vertical(context, placeOf(each, range, width), middle - 5, middle + 5);
-  context.stroke();
+  // With an edge in the colour of the page it is seen on bars of any colour.
+  for (const [colour, thickness] of /** @type {[string, number][]} */ ([["--back", 4], ["--text", 1.5]])) {
+    context.strokeStyle = colourOf(colour);
+    context.lineWidth = thickness;
+    context.stroke();
+  }
 }
 
 /** @param {HTMLCanvasElement} canvas @param {Range} range */

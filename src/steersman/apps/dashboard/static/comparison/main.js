@@ -1,7 +1,7 @@
 // The page of comparisons: folders, workload, metric and baseline are chosen; the server has the numbers.
 
 import { Chart, short } from "../shared/chart.js";
-import { kind } from "../shared/colours.js";
+import { colourOf } from "../shared/colours.js";
 import { ask, byId, element, showProblem, showProblems, table } from "../shared/elements.js";
 import { startPage } from "../shared/page.js";
 import { drawAxis, drawBar } from "./bars.js";
@@ -10,11 +10,13 @@ import { drawAxis, drawBar } from "./bars.js";
  * @typedef {{workload: string, protocol: string}} Subject
  * @typedef {{id: string, name: string, version: string, subjects: Subject[], policies: string[], metrics: Record<string, string[]>,
  *   baseline: string, problem: string}} Folder
- * @typedef {{folder: string, policy: string, runs: number, mean: number | null, low: number | null, high: number | null,
- *   baseline: string, difference: number | null, differenceLow: number | null, differenceHigh: number | null, intervalOver: string}} Row
+ * @typedef {[number | null, number | null]} Interval
+ * @typedef {{folder: string, policy: string, runs: number, mean: number | null, interval: Interval,
+ *   baseline: string, difference: number | null, difference_interval: Interval, interval_over: string}} Row
  * @typedef {{folder: string, policy: string, mean: (number | null)[]}} Curve
+ * @typedef {Record<string, import("../shared/colours.js").PolicyLook>} Looks by policy
  * @typedef {{versions: Record<string, string>, problems: string[], metric: {title: string, largerIsBetter: boolean | null, digits: number | null},
- *   workloads: Record<string, Row[]>, sentences: {folder: string, sentence: string}[],
+ *   looks: Looks, workloads: Record<string, Row[]>, sentences: {folder: string, sentence: string}[],
  *   kinds: {folder: string, title: string, kinds: string[], rows: {name: string, cells: string[], notes: string[]}[]}[],
  *   charts: {title: string, x: number[], curves: Curve[]}[]}} Comparison
  */
@@ -25,6 +27,8 @@ const CHOICES = ["workload", "metric", "baseline"];
 const DECIDES = { timed: ["waiting_time_mean_seconds"], latency: ["soft_limits_kept_percent"] };
 const ALLOCATION = ["gpu_allocation_percent", "cpu_allocation_percent"];
 const ALL = "all";
+/** Of the lines of further folders: a policy has its colour in all of them. */
+const DASHES_OF_FOLDERS = [[14, 3], [2, 2, 8, 2], [6, 2, 2, 2, 2, 2]];
 
 /** What intervals are over, see `interval_over` in summary.csv. @type {Record<string, string>} */
 const INTERVALS = {
@@ -49,6 +53,8 @@ class Page {
     /** @type {{name: string, rows: Row[]}[]} the chosen workload's, then those of all workloads */
     this.bars = [];
     this.several = false;
+    /** @type {Looks} */
+    this.looks = {};
     /** @type {number | null} decimals of the metric */
     this.digits = null;
   }
@@ -169,8 +175,8 @@ class Page {
     const rows = found.workloads[workload] ?? [];
     const better = { true: " Higher is better.", false: " Lower is better." }[String(found.metric.largerIsBetter)] ?? "";
     const { title, digits } = found.metric;
-    this.digits = digits;
-    const over = rows.find((row) => row.difference !== null)?.intervalOver ?? "seeds";
+    [this.digits, this.looks] = [digits, found.looks];
+    const over = rows.find((row) => row.difference !== null)?.interval_over ?? "seeds";
     const intervalTitle = over === "blocks" ? "interval of this stretch" : "95 % interval";
     const baselines = [...new Set(rows.map((row) => row.baseline).filter(Boolean))];
     byId("title").textContent = baselines.length ? `${title}: difference from ${baselines.join(" or ")}` : title;
@@ -186,8 +192,8 @@ class Page {
     const titles = ["policy", ...(several ? ["from"] : []), "difference", intervalTitle, "mean", intervalTitle, "seeds", "against"];
     const first = several ? 2 : 1;
     byId("table").replaceChildren(table(titles, rows.map((row) => [
-      row.policy, ...(several ? [row.folder] : []), number(row.difference, digits, true), interval(row.differenceLow, row.differenceHigh, digits, true),
-      number(row.mean, digits), interval(row.low, row.high, digits), String(row.runs), row.baseline,
+      row.policy, ...(several ? [row.folder] : []), number(row.difference, digits, true), interval(row.difference_interval, digits, true),
+      number(row.mean, digits), interval(row.interval, digits), String(row.runs), row.baseline,
     ]), [0, 1, 2, 3, 4].map((i) => i + first)));
     byId("table").append(element("p", { class: "keys" }, `Differences are paired; a difference is significant if its interval excludes 0. ${INTERVALS[over] ?? ""}${better}`));
     byId("kinds").replaceChildren(...found.kinds.flatMap(({ folder, title: of, kinds, rows: lines }) => [
@@ -202,7 +208,13 @@ class Page {
   showCharts(found) {
     for (const chart of this.charts.values()) chart.place.hidden = true;
     for (const { title, x, curves } of found.charts) {
-      const lines = curves.map((each, i) => ({ label: this.several ? `${each.policy} (${each.folder})` : each.policy, colour: kind(i) }));
+      const folders = [...new Set(curves.map((each) => each.folder))];
+      const lines = curves.map(({ policy, folder }) => {
+        const look = found.looks[policy];
+        const further = folders.indexOf(folder) - 1;
+        return { label: this.several ? `${policy} (${folder})` : policy,
+          look: further < 0 ? look : { ...look, dash: DASHES_OF_FOLDERS[further % DASHES_OF_FOLDERS.length] } };
+      });
       let chart = this.charts.get(title);
       if (chart === undefined) {
         const place = element("section", { "aria-label": title });
@@ -217,7 +229,7 @@ class Page {
   }
 
   drawBars() {
-    const drawings = this.bars.map(({ name, rows }) => ({ name, ...barsOf(rows, this.several, this.digits) }));
+    const drawings = this.bars.map(({ name, rows }) => ({ name, ...barsOf(rows, this.looks, this.several, this.digits) }));
     byId("bars").replaceChildren(...drawings.slice(0, 1).map((each) => each.place));
     byId("workloads").replaceChildren(...drawings.slice(1).flatMap(({ name, place }) => [element("h3", {}, name), place]));
     for (const { draw } of drawings) draw();
@@ -225,16 +237,15 @@ class Page {
 }
 
 /**
- * @param {Row[]} rows @param {boolean} several @param {number | null} digits
+ * @param {Row[]} rows @param {Looks} looks @param {boolean} several @param {number | null} digits
  * @returns {{place: HTMLElement, draw: () => void}}
  */
-function barsOf(rows, several, digits) {
+function barsOf(rows, looks, several, digits) {
   // Bars of values from 0 would look alike where policies differ by a point, so differences are drawn where there are any.
   const areDifferences = rows.some((row) => row.difference !== null);
-  const bars = rows.map((row, i) => ({ ...row, colour: kind(i) })); // as the lines of the charts
-  const shown = areDifferences ? bars.filter((row) => row.difference !== null)
-    .map((row) => ({ ...row, mean: row.difference, low: row.differenceLow, high: row.differenceHigh })) : bars;
-  const ends = shown.flatMap((row) => [row.mean, row.low, row.high]).filter((each) => each !== null);
+  const shown = areDifferences ? rows.filter((row) => row.difference !== null)
+    .map((row) => ({ ...row, mean: row.difference, interval: row.difference_interval })) : rows;
+  const ends = shown.flatMap((row) => [row.mean, ...row.interval]).filter((each) => each !== null);
   const [least, most] = [Math.min(0, ...ends), Math.max(0, ...ends)];
   const range = least < most ? { low: least, high: most } : { low: 0, high: 1 };
   /** @type {(() => void)[]} */
@@ -244,10 +255,10 @@ function barsOf(rows, several, digits) {
     const name = several ? `${row.policy} (${row.folder})` : row.policy;
     const text = number(row.mean, digits, areDifferences);
     const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", {
-      role: "img", "aria-label": `${name}: ${text}, ${interval(row.low, row.high, digits, areDifferences) || "no interval"}`,
+      role: "img", "aria-label": `${name}: ${text}, ${interval(row.interval, digits, areDifferences) || "no interval"}`,
     }));
     place.append(element("span", { class: "name" }, name), canvas, element("span", { class: "value" }, text));
-    draws.push(() => drawBar(canvas, row, range, row.colour));
+    draws.push(() => drawBar(canvas, row, range, colourOf(looks[row.policy])));
   }
   const axis = /** @type {HTMLCanvasElement} */ (element("canvas", { class: "axis", "aria-hidden": "true" }));
   place.append(axis);
@@ -271,8 +282,8 @@ function number(value, digits, signed = false) {
   return value < 0 ? `−${text}` : signed ? `+${text}` : text;
 }
 
-/** @param {number | null} low @param {number | null} high @param {number | null} digits @param {boolean} signed @returns {string} */
-function interval(low, high, digits, signed = false) {
+/** @param {Interval} ends @param {number | null} digits @param {boolean} signed @returns {string} */
+function interval([low, high], digits, signed = false) {
   return low === null || high === null ? "" : `${number(low, digits, signed)} to ${number(high, digits, signed)}`;
 }
 

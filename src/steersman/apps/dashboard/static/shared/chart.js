@@ -1,11 +1,11 @@
 // Lines over time or over steps, drawn by uPlot. The page loads /static/uplot/uPlot.min.css.
 
 import uPlot from "../uplot/uPlot.esm.js";
-import { kind } from "./colours.js";
+import { colourOf, kind } from "./colours.js";
 import { element } from "./elements.js";
 
 /** @typedef {(number | null | undefined)[]} Values null: nothing is known there; undefined: the line goes on without a point there */
-/** @typedef {{label: string, colour?: string}} Line */
+/** @typedef {{label: string, look?: import("./colours.js").PolicyLook}} Line */
 /**
  * What a chart shows.
  * @typedef {object} ChartOptions
@@ -48,7 +48,7 @@ export class Chart {
     this.marks = [];
     this.plot = this.makePlot(this.width);
     this.showLegend();
-    document.addEventListener("theme", () => this.plot.redraw());
+    document.addEventListener("theme", () => { this.plot.redraw(); this.showLegend(); });
     new ResizeObserver(() => this.fit()).observe(this.canvas);
   }
 
@@ -75,7 +75,7 @@ export class Chart {
         { ...axis(), size: 56, values: (_, at) => at.map((each) => `${short(each)}${options.unit === "%" ? " %" : ""}`) },
       ],
       series: [{}, ...options.lines.map((line, i) => ({
-        label: line.label, stroke: lineColour(line, i), width: 1.5, dash: dashOf(i),
+        label: line.label, stroke: () => lineColour(line, i), width: 1.5, dash: dashOf(line, i),
         points: { show: false }, spanGaps: false,
       }))],
       hooks: {
@@ -174,7 +174,7 @@ export class Chart {
     this.entries.forEach((entry) => entry.remove()); // but not the button, which would lose the focus
     this.entries = [...lines.slice(0, isLong && this.isFolded ? FOLDED_ENTRIES : undefined).map((line, i) => {
       const sample = element("i");
-      sample.style.borderTop = `3px ${dashOf(i).length ? "dashed" : "solid"} ${lineColour(line, i)}`;
+      sample.style.borderTop = `3px ${dashOf(line, i).length ? "dashed" : "solid"} ${lineColour(line, i)}`;
       return element("span", { title: line.label }, sample, element("bdi", {}, line.label), ` ${value(i, at)}`);
     }), ...where];
     this.more.before(...this.entries);
@@ -202,12 +202,12 @@ function colour(name) {
 
 /** @param {Line} line @param {number} i @returns {string} */
 function lineColour(line, i) {
-  return line.colour ?? kind(i);
+  return line.look ? colourOf(line.look) : kind(i);
 }
 
-/** Lines beyond the palette repeat its colours with dashes. @param {number} i @returns {number[]} */
-function dashOf(i) {
-  return DASHES[Math.floor(i / KINDS) % DASHES.length];
+/** Lines beyond the palette repeat its colours with dashes. @param {Line} line @param {number} i @returns {number[]} */
+function dashOf(line, i) {
+  return line.look?.dash ?? DASHES[Math.floor(i / KINDS) % DASHES.length];
 }
 
 /** @param {number} seconds since 1970 @param {number} step between two that are shown @returns {string} */

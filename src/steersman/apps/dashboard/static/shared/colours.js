@@ -25,6 +25,13 @@ export function isDark() {
   return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
+/** A policy's look, the same as in reports. @typedef {{light: string, dark: string, dash: number[]}} PolicyLook */
+
+/** @param {PolicyLook} look @returns {string} its colour on the page as it is now */
+export function colourOf({ light, dark }) {
+  return isDark() ? dark : light;
+}
+
 /** The colours of amounts on the page as it is now. @returns {(share: number) => string} of a share from 0 to 1 */
 export function amounts() {
   const ramp = isDark() ? ON_DARK : ON_LIGHT;

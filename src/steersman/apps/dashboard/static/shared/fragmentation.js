@@ -3,7 +3,7 @@
 import { GPU_MILLI } from "./heatmap.js";
 
 /** @typedef {import("./heatmap.js").NodeColumns} NodeColumns */
-/** @typedef {{cpu: number, gpus: number, milli: number, models: string[], share: number}} TypicalPod */
+/** @typedef {{cpu_milli: number, gpu_count: number, gpu_milli: number, gpu_models: string[], share: number}} TypicalPod */
 
 /**
  * Idle milli of a device that a pod drawn from the profile cannot use, in expectation.
@@ -17,11 +17,11 @@ export function fragmented(state, profile, n, device) {
   const cpu = nodes.cpu[n] - state.cpu[n];
   let lost = 0;
   for (const kind of profile) {
-    const usable = kind.gpus > 0 && (kind.models.length === 0 || kind.models.includes(nodes.model[n])) && cpu >= kind.cpu;
+    const usable = kind.gpu_count > 0 && (kind.gpu_models.length === 0 || kind.gpu_models.includes(nodes.model[n])) && cpu >= kind.cpu_milli;
     if (usable) {
       let fitting = 0;
-      for (let d = first[n]; d < first[n + 1]; d += 1) fitting += GPU_MILLI - gpu[d] >= kind.milli ? 1 : 0;
-      lost += kind.share * (fitting >= kind.gpus && idle >= kind.milli ? 0 : idle);
+      for (let d = first[n]; d < first[n + 1]; d += 1) fitting += GPU_MILLI - gpu[d] >= kind.gpu_milli ? 1 : 0;
+      lost += kind.share * (fitting >= kind.gpu_count && idle >= kind.gpu_milli ? 0 : idle);
     } else {
       lost += kind.share * idle;
     }

@@ -21,9 +21,18 @@ import { countOf } from "./elements.js";
 
 export const GPU_MILLI = 1000;
 
-const [CELL, GAP, HEADING, MARGIN] = [7, 2, 20, 6];
-/** Of what `drawCell` draws, in CSS pixels. */
-export const CELL_SIZE = { width: CELL, height: CELL - 1 };
+const [GAP, HEADING, MARGIN, BETWEEN] = [2, 20, 6, 18]; // BETWEEN: groups beside each other
+const [LEAST_CELL, MOST_HEIGHT, MOST_WIDTH] = [7, 24, 200];
+/** Share of the window's height that a map takes at most, as long as cells need not be smaller than the least. */
+const SHARE_OF_WINDOW = 0.5;
+const FONT = "13px system-ui, sans-serif";
+const HATCH = 7; // distance of lines
+
+/** A cell, without the gaps around it, in CSS pixels. @typedef {{width: number, height: number}} CellSize */
+/** @typedef {{heading: string, members: number[], rows: number, least: number}} Group `rows` of cells a node, `least` width in pixels */
+
+/** The least size of a cell. */
+export const CELL_SIZE = { width: LEAST_CELL, height: LEAST_CELL - 1 };
 
 /**
  * Looks of GPUs on the page as it is now: `used` and `wasted` by the share of the GPU.
@@ -43,13 +52,53 @@ export function looks() {
   };
 }
 
-/** @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {Look} look */
-export function drawCell(context, x, y, { colour, line }) {
+/** @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {Look} look @param {CellSize} size */
+export function drawCell(context, x, y, { colour, line }, { width, height } = CELL_SIZE) {
   context.fillStyle = colour;
-  context.fillRect(x, y, CELL, CELL - 1);
+  context.fillRect(x, y, width, height);
   if (line === undefined) return;
   context.fillStyle = line;
-  for (let i = 0; i < CELL - 1; i += 1) context.fillRect(x + i, y + CELL - 2 - i, 1.5, 1);
+  for (let row = 0; row < height; row += 1) {
+    for (let at = (height - 1 - row) % HATCH; at < width; at += HATCH) context.fillRect(x + at, y + row, Math.min(1.5, width - at), 1);
+  }
+}
+
+/**
+ * Lay groups out from left to right, in lines; a group that is wider than the map has several rows.
+ * @param {Group[]} groups @param {number} width of the map @param {CellSize} cell
+ * @returns {{places: {x: number, y: number, columns: number}[], height: number}} a place for each group
+ */
+function flow(groups, width, cell) {
+  let [x, y, line] = [0, 0, 0];
+  const places = groups.map(({ members, rows, least }) => {
+    const columns = Math.max(1, Math.min(members.length, Math.floor((width + GAP) / (cell.width + GAP))));
+    const needed = Math.max(least, columns * (cell.width + GAP) - GAP);
+    if (x > 0 && x + needed > width) [x, y, line] = [0, y + line, 0];
+    const place = { x, y, columns };
+    x += needed + BETWEEN;
+    line = Math.max(line, HEADING + Math.ceil(members.length / columns) * heightOf(rows, cell));
+    return place;
+  });
+  return { places, height: y + line };
+}
+
+/** @param {number} rows @param {CellSize} cell @returns {number} the height of a row of nodes with so many cells each */
+function heightOf(rows, cell) {
+  return rows * (cell.height + 1) + MARGIN;
+}
+
+/**
+ * The size of cells for a map: as high as the window allows, then as wide as they can be without another line.
+ * @param {Group[]} groups @param {number} width of the map @returns {CellSize}
+ */
+function cellFor(groups, width) {
+  const most = SHARE_OF_WINDOW * window.innerHeight;
+  let size = MOST_HEIGHT;
+  while (size > LEAST_CELL && flow(groups, width, { width: size, height: size - 1 }).height > most) size -= 1;
+  const cell = { width: size, height: size - 1 };
+  const { height } = flow(groups, width, cell);
+  while (cell.width < Math.min(MOST_WIDTH, width) && flow(groups, width, { ...cell, width: cell.width + 1 }).height <= height) cell.width += 1;
+  return cell;
 }
 
 export class HeatMap {
@@ -68,12 +117,14 @@ export class HeatMap {
     this.marked = [];
     /** @type {{x: number, y: number}[]} */
     this.places = [];
-    /** @type {{text: string, y: number}[]} */
+    /** @type {{text: string, x: number, y: number}[]} */
     this.headings = [];
     /** @type {number[]} nodes in the order of the map */
     this.order = [];
     this.models = modelsOf(state);
     this.looks = looks();
+    /** @type {CellSize} */
+    this.cell = CELL_SIZE;
     this.onChoose = onChoose;
     canvas.tabIndex = 0;
     canvas.addEventListener("click", (event) => this.onChoose(this.nodeAt(event)));
@@ -101,28 +152,26 @@ export class HeatMap {
       if (members) members.push(n); else groups.set(value, [n]);
     });
     const sorted = [...groups].sort((one, other) => other[1].length - one[1].length || (one[0] < other[0] ? -1 : 1));
+    this.context.font = FONT;
+    const laid = sorted.map(([name, members]) => {
+      const heading = `${name || `no ${nodes.groups[this.group] ? this.group : "GPU model"}`}: ${countOf(members.length, "node")}`;
+      const least = Math.min(width, Math.ceil(this.context.measureText(heading).width));
+      return { heading, members, rows: Math.max(1, ...members.map((n) => nodes.gpus[n])), least };
+    });
+    this.cell = cellFor(laid, width);
+    const { places, height } = flow(laid, width, this.cell);
     this.places = new Array(values.length);
-    this.headings = [];
-    this.order = [];
-    let y = 0;
-    for (const [name, members] of sorted) {
-      const heading = name || `no ${nodes.groups[this.group] ? this.group : "GPU model"}`;
-      this.headings.push({ text: `${heading}: ${countOf(members.length, "node")}`, y });
-      y += HEADING;
-      const rows = Math.max(1, ...members.map((n) => nodes.gpus[n]));
-      const height = rows * CELL + MARGIN;
-      let x = 0;
-      for (const n of members) {
-        if (x + CELL > width) { x = 0; y += height; }
-        this.places[n] = { x, y };
-        this.order.push(n);
-        x += CELL + GAP;
-      }
-      y += height;
-    }
-    this.canvas.style.height = `${y}px`;
+    this.order = laid.flatMap(({ members }) => members);
+    this.headings = laid.map(({ heading }, g) => ({ text: heading, ...places[g] }));
+    laid.forEach(({ members, rows }, g) => members.forEach((n, i) => {
+      const { x, y, columns } = places[g];
+      this.places[n] = {
+        x: x + (i % columns) * (this.cell.width + GAP), y: y + HEADING + Math.floor(i / columns) * heightOf(rows, this.cell),
+      };
+    }));
+    this.canvas.style.height = `${height}px`;
     this.canvas.width = Math.max(1, Math.round(width * ratio));
-    this.canvas.height = Math.max(1, Math.round(y * ratio));
+    this.canvas.height = Math.max(1, Math.round(height * ratio));
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.draw(null);
   }
@@ -135,9 +184,9 @@ export class HeatMap {
       this.looks = looks();
       context.clearRect(0, 0, this.canvas.width, this.canvas.height);
       context.fillStyle = this.text;
-      context.font = "13px system-ui, sans-serif";
+      context.font = FONT;
       context.textBaseline = "top";
-      for (const { text, y } of this.headings) context.fillText(text, 0, y + 3);
+      for (const { text, x, y } of this.headings) context.fillText(text, x, y + 3);
       this.order.forEach((n) => this.drawNode(n));
     } else {
       changed.forEach((n) => this.drawNode(n));
@@ -148,15 +197,20 @@ export class HeatMap {
 
   /** @param {number} n */
   drawNode(n) {
-    const { context, state } = this;
+    const { context, state, cell } = this;
     const { x, y } = this.places[n];
     const devices = state.nodes.gpus[n];
-    if (devices === 0) drawCell(context, x, y, this.mode === "model" ? this.lookOfModel(n) : this.lookOfUse(this.used(n)));
-    for (let d = 0; d < devices; d += 1) drawCell(context, x, y + d * CELL, this.look(n, d));
+    if (devices === 0) drawCell(context, x, y, this.mode === "model" ? this.lookOfModel(n) : this.lookOfUse(this.used(n)), cell);
+    for (let d = 0; d < devices; d += 1) drawCell(context, x, y + d * (cell.height + 1), this.look(n, d), cell);
     if (state.closed?.(n)) {
       context.fillStyle = kind(5);
-      context.fillRect(x + CELL / 2 - 1, y, 2, Math.max(1, devices) * CELL - 1);
+      context.fillRect(x + cell.width / 2 - 1, y, 2, this.nodeHeight(n) - 1);
     }
+  }
+
+  /** @param {number} n @returns {number} */
+  nodeHeight(n) {
+    return Math.max(1, this.state.nodes.gpus[n]) * (this.cell.height + 1);
   }
 
   /** Share of a node without devices that is in use: of its counted GPUs, or of its CPU. @param {number} n @returns {number} */
@@ -195,11 +249,10 @@ export class HeatMap {
   /** @param {number} n @param {string} colour @param {boolean} dashed */
   outline(n, colour, dashed = false) {
     const { x, y } = this.places[n];
-    const height = Math.max(1, this.state.nodes.gpus[n]) * CELL;
     this.context.strokeStyle = colour;
     this.context.lineWidth = 2;
     this.context.setLineDash(dashed ? [3, 2] : []);
-    this.context.strokeRect(x - 1, y - 1, CELL + 2, height + 1);
+    this.context.strokeRect(x - 1, y - 1, this.cell.width + 2, this.nodeHeight(n) + 1);
   }
 
   /** @param {number} node @param {number[]} marked */
@@ -212,10 +265,9 @@ export class HeatMap {
   /** @param {MouseEvent} event @returns {number} the node, -1: none */
   nodeAt(event) {
     const { offsetX: x, offsetY: y } = event;
-    const { gpus } = this.state.nodes;
     return this.order.find((n) => {
       const place = this.places[n];
-      return x >= place.x - 1 && x < place.x + CELL + 1 && y >= place.y && y < place.y + Math.max(1, gpus[n]) * CELL;
+      return x >= place.x - 1 && x < place.x + this.cell.width + 1 && y >= place.y && y < place.y + this.nodeHeight(n);
     }) ?? -1;
   }
 

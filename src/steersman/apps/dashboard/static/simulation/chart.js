@@ -1,15 +1,15 @@
 // Allocated GPU (or CPU) of each run over its events, above the slider.
 
 import { fitted } from "../shared/canvas.js";
-import { kind } from "../shared/colours.js";
+import { colourOf } from "../shared/colours.js";
 
 /** @typedef {import("./replay.js").Run} Run */
 
 const TEXT = 11;
 
-/** @param {number} run @returns {string} the line of a run as a border of CSS; the second is dashed, since both may lie on each other */
-export function lineOf(run) {
-  return `3px ${run ? "dashed" : "solid"} ${kind(run)}`;
+/** @param {Run} run @param {boolean} isSecond @returns {string} its line as a border of CSS; the second is dashed, since both may lie on each other */
+export function lineOf({ look }, isSecond) {
+  return `3px ${isSecond ? "dashed" : "solid"} ${colourOf(look)}`;
 }
 
 /**
@@ -22,7 +22,7 @@ export function drawChart(canvas, runs, eventsAt) {
   const { context, width, height } = drawing;
   const resource = runs[0].gpu.some((value) => value !== null) ? "gpu" : "cpu";
   runs.forEach((run, i) => {
-    context.strokeStyle = kind(i);
+    context.strokeStyle = colourOf(run.look);
     context.lineWidth = 2;
     context.setLineDash(i ? [6, 4] : []);
     context.beginPath();

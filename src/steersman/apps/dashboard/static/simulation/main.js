@@ -10,7 +10,7 @@ import { ClusterState, FINISHED, arrivalCounts, differences, eventsUntil, unplac
 
 /** @typedef {import("./replay.js").Replay} Replay */
 /** @typedef {import("./details.js").Explanation} Explanation */
-/** @typedef {{state: ClusterState, map: HeatMap, status: HTMLElement}} View */
+/** @typedef {{state: ClusterState, map: HeatMap, sample: HTMLElement, status: HTMLElement}} View */
 /** GPUs and cores of pods that run, and pods that fit nowhere. @typedef {{gpus: number, cores: number, refused: number, waiting: number}} Numbers */
 
 const FRAME_SECONDS = 1 / 60;
@@ -49,10 +49,9 @@ class Page {
       role: "img", "aria-label": `Nodes and GPUs under ${run.policy}; arrow keys choose a node`,
     }));
     const sample = element("i");
-    sample.style.borderTop = lineOf(this.replay.runs.indexOf(run));
     byId("runs").append(element("section", { class: "run", "aria-label": run.policy }, element("h2", {}, sample, run.policy), status, canvas));
     const map = new HeatMap(canvas, state, (node) => this.chooseNode(node));
-    return { state, map, status };
+    return { state, map, sample, status };
   }
 
   start() {
@@ -97,10 +96,11 @@ class Page {
   redraw() {
     const all = this.lead.time.length;
     drawChart(byId("chart"), this.replay.runs, (run, share) => this.eventsOf(run, Math.round(share * all)));
-    for (const { map } of this.views) {
+    this.views.forEach(({ state, map, sample }, i) => {
+      sample.style.borderTop = lineOf(state.run, i > 0);
       map.mode = byId("mode").value;
       map.draw(null);
-    }
+    });
     showLegend(byId("legend"), byId("mode").value, this.views[0].map.models);
   }
 

@@ -8,7 +8,7 @@ import { GPU_MILLI } from "../shared/heatmap.js";
 /**
  * @typedef {{name: string[], cpu: number[], memory: number[], gpus: number[], milli: number[],
  *   counted: number[]}} PodColumns
- * @typedef {{policy: string, time: number[], pod: number[], node: number[], devices: string[], outcome: number[],
+ * @typedef {{policy: string, look: import("../shared/colours.js").PolicyLook, time: number[], pod: number[], node: number[], devices: string[], outcome: number[],
  *   reason: number[], reasons: string[], gpu: (number | null)[], cpu: (number | null)[],
  *   fragmentation: (number | null)[]}} Run
  * @typedef {{workload: string, protocol: string, seed: number, nodes: NodeColumns, pods: PodColumns, warnings: string[],
