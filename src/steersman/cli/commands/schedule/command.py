@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -244,40 +243,39 @@ def schedule(
         check_predictable(resolved, policy)
         task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
+    settings = binding.settings(
+        options.scheduler,
+        policy=policy,
+        unchecked=options.unchecked,
+        telemetry=telemetry,
+        order=chosen_order,
+        history=history,
+        run_times=queue.run_times,
+        predict=None if task is None else task.ask,
+        predict_seconds=queue.predict_waits or 0.0,
+    )
+    compiling = partial(status_if_slow, "compiling for this machine (once, about half a minute)")
     if plan is not None and learning.learn is not None:
-        from steersman.apps.scheduler.agent_policy import agent_policy
-        from steersman.cli.learning import Learning, agent_process, agent_settings, prepare
-        from steersman.training.run import POLICY
+        from steersman.apps.learner.live_agent import LiveAgent
 
-        # Without a link: this only compiles what the scheduler will call.
-        resolved = agent_policy(agent_settings(plan), resolved, None)
-        live_run = prepare(target, plan, learning.learn, may_explore=learning.explore_anyway)
-        if plan.network.start is not None:
-            policy = str(learning.learn / POLICY)  # with what an earlier session learned
-    with status_if_slow("compiling for this machine (once, about half a minute)"):
+        LiveAgent(
+            target,
+            plan,
+            learning.learn,
+            settings,
+            explore_anyway=learning.explore_anyway,
+            configure_logs=logs.configure_process,
+            compiling=compiling,
+        ).run()
+        return
+    with compiling():
         warm_up(resolved, telemetry=telemetry is not None)
         if not options.shadow:
             warm_up_order(chosen_order)
     if options.shadow:
         _follow(target, policy, options, telemetry)
         return
-    with ExitStack() as stack:
-        agent = None
-        if plan is not None:
-            agent = stack.enter_context(agent_process(Learning(plan, live_run, target.config, telemetry, logs)))
-        settings = binding.settings(
-            options.scheduler,
-            policy=policy,
-            agent=agent,
-            unchecked=options.unchecked,
-            telemetry=telemetry,
-            order=chosen_order,
-            history=history,
-            run_times=queue.run_times,
-            predict=None if task is None else task.ask,
-            predict_seconds=queue.predict_waits or 0.0,
-        )
-        run_with_client(target, lambda client: LiveScheduler(client, settings).run())
+    run_with_client(target, lambda client: LiveScheduler(client, settings).run())
 
 
 def _checked_plan(options: ScheduleOptions, learning: LiveLearning, of_agent: Mapping[str, Any]) -> LivePlan | None:
