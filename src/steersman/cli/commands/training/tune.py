@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.options.algorithms import training_parameters
-from steersman.cli.options.cluster import ClusterName, Yes, find_cluster
+from steersman.cli.options.cluster import ClusterName, find_cluster
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import (
     Excludes,
@@ -103,17 +103,19 @@ class StudyOptions:
     live: Annotated[
         bool,
         option(
-            "Each trial is an agent that schedules a live cluster while it learns, as with 'schedule --learn': it "
-            "starts, places --iterations pods of random Deployments, and its value is the mean reward of the later "
-            "half. Then what 'steersman workload' made in the cluster is deleted. Options of dqn, actor-critic and ppo "
-            "and the widths of the network are searched; of the load --replicas and the three targets of load can be "
-            "given. Trials run one after the other.",
+            "Trials are agents (dqn, actor-critic, ppo) that learn on a live cluster, one after the other, without "
+            "telemetry. Each gets the same random Deployments (--replicas, --cpu-load, ...); its value is the mean "
+            "reward of the later half. Deletes what 'steersman workload' made there.",
             "--live",
         ),
         Excludes("cluster"),
     ] = False
     name: Annotated[ClusterName, RequiresOption("live")] = None
-    yes: Annotated[Yes, RequiresOption("live")] = False
+    yes: Annotated[
+        bool,
+        advanced("With --live: allow it in a cluster that steersman did not start.", "--yes"),
+        RequiresOption("live"),
+    ] = False
 
 
 @partial(with_options, declared=training_parameters, is_checked=False)
@@ -131,8 +133,6 @@ def tune(
     Each trial is a short training run; unpromising ones are pruned. Options that you give are fixed; the algorithm's
     other options are searched. Writes study.db (the study), best.json (the best options, for **train** --options) and
     tuning.html (plots). --resume with --output alone continues an interrupted study. Needs the extra train.
-
-    With --live trials learn on a live cluster, and best.json is for **schedule** --learn DIR --options.
 
     **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
 
