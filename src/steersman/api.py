@@ -379,9 +379,9 @@ def live_agent(
         scheduler_name: `spec.schedulerName` of its pods.
         policy: decides where the agent does not answer in time; a policy file is what the agent starts from. None: the
             rule of the objective.
-        algorithm: `dqn`, `actor-critic` or `ppo`; None: that of the policy file, else `dqn`.
+        algorithm: None: that of the policy file, else `dqn`.
         network: None: that of the policy file, else `mlp`.
-        hidden: widths of its layers; None: those of the policy file, else (64, 64).
+        hidden: None: the widths of the policy file's layers, else (64, 64).
         objective: None: that of the policy file, else `balance`.
         seed: of first weights and exploration.
         explore_anyway: whether to explore in a cluster that steersman did not start.
@@ -395,8 +395,7 @@ def live_agent(
     from steersman.apps.learner.plan import AgentOptions, file_to_start_from, live_plan
 
     log_warnings()
-    widths = None if hidden is None else tuple(hidden)
-    options = AgentOptions(algorithm, network, widths, objective=objective)
+    options = AgentOptions(algorithm, network, None if hidden is None else tuple(hidden), objective=objective)
     plan = live_plan(scheduler_name, file_to_start_from(policy), options, seed=seed).with_settings(settings)
     target = (cluster or connect()).target
     return LiveAgent(target, plan, Path(folder), scheduler_settings(plan, policy), explore_anyway=explore_anyway)
@@ -409,7 +408,6 @@ def load_driver(
     scheduler_name: str = "steersman",
     pods: int = 0,
     seeds: int | Iterable[int] = 1,
-    namespace: str = "default",
     output: str | Path | None = None,
     yes: bool = False,
     **settings: Any,
@@ -423,7 +421,6 @@ def load_driver(
         scheduler_name: `spec.schedulerName` of the pods.
         pods: number of pods to create in all; 0: as `resets` and `seeds` say.
         seeds: the seeds of the Deployments, or their number.
-        namespace: of the Deployments.
         output: CSV file of the run.
         yes: whether to act in a cluster that steersman did not start.
         **settings: of `workloads.generators.deployments.DeploymentSettings`, such as `cpu_load` and `resets`.
@@ -441,8 +438,7 @@ def load_driver(
     filling = make_config(DeploymentSettings, settings, "load_driver")
     manner = FillOptions(scheduler_name, interval=filling.interval_seconds, wait=filling.wait_seconds)
     file = None if output is None else Path(output)
-    target = (cluster or connect()).target
-    return LoadDriver(target, filling, manner, _seeds(seeds), namespace, file, pods, yes=yes)
+    return LoadDriver((cluster or connect()).target, filling, manner, _seeds(seeds), output=file, pods=pods, yes=yes)
 
 
 def register_policy(name: str, policy: object) -> None:

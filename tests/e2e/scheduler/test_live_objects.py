@@ -124,8 +124,10 @@ def test_errors_reach_who_waits_for_the_thread(live: LiveCluster, tmp_path: Path
             agent.wait_until_ready()
         with pytest.raises(SteersmanError, match="holds files that are not of a run"):
             learning.result()
-    with pytest.raises(SteersmanError, match="namespace 'elsewhere'"):
-        steersman.load_driver(cluster=live, namespace="elsewhere").run()
+    with pytest.raises(SteersmanError, match="no workload was stopped in namespace 'default'"):
+        steersman.load_driver(cluster=live).run(resume=True)
+    with pytest.raises(UsageError, match="is the cluster's kube-scheduler"):
+        steersman.live_agent(tmp_path / "run", cluster=live, scheduler_name="default-scheduler")
     (tmp_path / "kubeconfig").write_text(UNREACHABLE)
     foreign = steersman.connect(tmp_path / "kubeconfig")
     with pytest.raises(UsageError, match="would explore on"):

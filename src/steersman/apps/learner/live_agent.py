@@ -25,6 +25,7 @@ from steersman.apps.scheduler.agent_link import AgentLink
 from steersman.apps.scheduler.agent_policy import agent_policy
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.apps.scheduler.scheduler import SchedulerOptions
+from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.orders.live_order import warm_up_order
 from steersman.policies.registry import resolve
@@ -58,11 +59,7 @@ def scheduler_settings(plan: LivePlan, fallback: str | None = None) -> Scheduler
 class LiveAgent:
     """A scheduler of a live cluster whose decisions an agent makes, which learns from them in a process of its own.
 
-    `run` blocks until another thread calls `stop`. Further properties show what is learned meanwhile. An object runs
-    once; another one on the same folder continues its run.
-
-    Attributes:
-        folder: folder of the run, see `training.run`.
+    `run` blocks until another thread calls `stop`. An object runs once; another one on its folder continues.
 
     Raises:
         UsageError: the agent would explore in a cluster that steersman did not start.
@@ -79,6 +76,8 @@ class LiveAgent:
         configure_logs: Callable[[str], None] = log_warnings,  # called in each background process with its name
         compiling: Callable[[], AbstractContextManager[object]] = nullcontext,  # surrounds the compilation of kernels
     ) -> None:
+        if plan.scheduler_name == DEFAULT_SCHEDULER:
+            raise UsageError(f"scheduler {DEFAULT_SCHEDULER!r} is the cluster's kube-scheduler; give another name")
         if plan.explores and not target.is_local and not explore_anyway:
             without = "--policy FILE --algorithm dqn learns without exploring"
             raise UsageError(

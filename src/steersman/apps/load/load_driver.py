@@ -48,10 +48,7 @@ class LoadDriver:
         self.target.require_consent("create and delete Deployments", yes=yes)
 
     def run(self, *, resume: bool = False) -> FillStats | None:
-        """Return what was created; None after `stop`.
-
-        Args:
-            resume: whether to continue a run that was stopped, with its own options.
+        """Return what was created; None after `stop`. `resume` continues a run that was stopped.
 
         Raises:
             SteersmanError: the namespace has a run already, or none to resume, or the cluster does not answer.

@@ -4,42 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from steersman.agents.registry import EVOLUTION
 from steersman.core.config.fields import Choices, FloatRange, config_fields, options_without_effect
-from steersman.training.network import NetworkPlan
 from steersman.training.search.evolve import EvolutionPlan
 
 if TYPE_CHECKING:
     import optuna
 
 
-class NetworkLearningPlan(Protocol):
-    """A plan of learning with a network, in environments or on a live cluster: a dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def algorithm(self) -> str: ...
-    @property
-    def config(self) -> Any: ...
-    @property
-    def network(self) -> NetworkPlan: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def task_options(self) -> dict[str, Any]: ...
-    def options(self) -> dict[str, Any]: ...
-
-
-TunedPlan = EvolutionPlan | NetworkLearningPlan
-Plan = TypeVar("Plan", bound=TunedPlan)
-
+TunedPlan = Any  # `EvolutionPlan`, `LearningPlan`, or `LivePlan` of the live learner, which this layer does not know
 HIDDEN: Choices = ("16", "32,32", "64,64", "128,128")  # widths of the hidden layers, for networks that have any
 
 
-def apply_trial(trial: optuna.Trial, plan: Plan, fixed: Collection[str]) -> Plan:
+def apply_trial(trial: optuna.Trial, plan: TunedPlan, fixed: Collection[str]) -> TunedPlan:
     """Return the plan with the options of a trial; those in `fixed` stay as they are."""
     fixed = _never_searched(plan, fixed)
     if isinstance(plan, EvolutionPlan):
@@ -80,7 +59,7 @@ def _never_searched(plan: TunedPlan, fixed: Collection[str]) -> Collection[str]:
     return fixed
 
 
-def _searches_hidden(plan: NetworkLearningPlan, fixed: Collection[str]) -> bool:
+def _searches_hidden(plan: TunedPlan, fixed: Collection[str]) -> bool:
     return bool(plan.network.layers) and plan.network.start is None and "hidden" not in fixed
 
 
@@ -113,14 +92,14 @@ def to_options(plan: TunedPlan) -> dict[str, Any]:
             del config["hidden"]  # not applicable to a linear policy
         task = {"protocol": plan.task.protocol, "objective": plan.task.full_objective}
         return {"algorithm": EVOLUTION} | task | config
-    return {"algorithm": plan.algorithm} | plan.task_options | _network(plan) | _effective(plan.config)
+    return {"algorithm": plan.algorithm, **plan.task_options, **_network(plan), **_effective(plan.config)}
 
 
 def _effective(config: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if name not in options_without_effect(config)}
 
 
-def _network(plan: NetworkLearningPlan) -> dict[str, Any]:
+def _network(plan: TunedPlan) -> dict[str, Any]:
     network = plan.network
     result: dict[str, Any] = {"network": network.name}
     if network.layers:

@@ -33,11 +33,10 @@ from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import UsageError
-from steersman.prometheus.configuration import Configuration, read_configuration
+from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
-    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
 
 ADDRESS, PORT = "127.0.0.1", 10269
@@ -273,7 +272,17 @@ def schedule(
         if not options.shadow:
             warm_up_order(chosen_order)
     if options.shadow:
-        _follow(target, policy, options, telemetry)
+        from steersman.cli.commands.schedule.shadow import follow
+
+        follow(
+            target,
+            policy,
+            options.scheduler,
+            options.output,
+            telemetry,
+            unchecked=options.unchecked,
+            output_format=options.output_format,
+        )
         return
     run_with_client(target, lambda client: LiveScheduler(client, settings).run())
 
@@ -286,17 +295,3 @@ def _checked_plan(options: ScheduleOptions, learning: LiveLearning, of_agent: Ma
         return None
     has_telemetry = options.telemetry is not None
     return live_plan_of(learning, of_agent, options.policy, options.scheduler, has_telemetry=has_telemetry)
-
-
-def _follow(target: ClusterTarget, policy: str, options: ScheduleOptions, telemetry: Configuration | None) -> None:
-    from steersman.cli.commands.schedule.shadow import follow
-
-    follow(
-        target,
-        policy,
-        options.scheduler,
-        options.output,
-        telemetry,
-        unchecked=options.unchecked,
-        output_format=options.output_format,
-    )
