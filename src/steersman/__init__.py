@@ -17,6 +17,8 @@ __all__ = [
     "__version__",
     "connect",
     "evaluate",
+    "live_agent",
+    "load_driver",
     "load_policy",
     "load_workload",
     "register_algorithm",
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from steersman.api import (
         connect,
         evaluate,
+        live_agent,
+        load_driver,
         load_policy,
         load_workload,
         register_algorithm,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.agents.registry import ALGORITHMS, AlgorithmSpec
 from steersman.apps.http_policy.scheme import register_http_policies
-from steersman.core.config.fields import checked_arguments
+from steersman.core.config.fields import checked_arguments, make_config
 from steersman.core.engines import use_engine as use_engine  # one of the names of this module
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.processes import check_jobs
@@ -48,7 +48,9 @@ from steersman.workloads.formats.openb import embedded, known_names
 from steersman.workloads.workload import FIRST_SEED, RunningPods, Workload
 
 if TYPE_CHECKING:
+    from steersman.apps.learner.live_agent import LiveAgent
     from steersman.apps.load.live_cluster import LiveCluster
+    from steersman.apps.load.load_driver import LoadDriver
     from steersman.training.plans import AnyPlan, EnvironmentOptions
     from steersman.training.result import TrainingResult
     from steersman.training.run import OnIteration
@@ -349,6 +351,94 @@ def connect(
     from steersman.apps.load.live_cluster import LiveCluster, find_target
 
     return LiveCluster(find_target(None if kubeconfig is None else Path(kubeconfig), context, name))
+
+
+@checked_arguments
+def live_agent(
+    folder: str | Path,
+    *,
+    cluster: LiveCluster | None = None,
+    scheduler_name: str = "steersman",
+    policy: str | None = None,
+    algorithm: str | None = None,
+    network: str | None = None,
+    hidden: Sequence[int] | None = None,
+    objective: str | None = None,
+    seed: int = 1,
+    explore_anyway: bool = False,
+    **settings: Any,
+) -> LiveAgent:
+    """Return an agent that schedules a live cluster while it learns; `steersman schedule --learn` runs the same.
+
+    Its `run` blocks until `stop`, so it belongs into a thread. Learning is a process of its own: a script calls `run`
+    under `if __name__ == "__main__":`.
+
+    Args:
+        folder: folder of the run; a run in it is continued.
+        cluster: of `connect`; None: the one that kubectl would use, else that of `steersman cluster up`.
+        scheduler_name: `spec.schedulerName` of its pods.
+        policy: decides where the agent does not answer in time; a policy file is what the agent starts from. None: the
+            rule of the objective.
+        algorithm: None: that of the policy file, else `dqn`.
+        network: None: that of the policy file, else `mlp`.
+        hidden: None: the widths of the policy file's layers, else (64, 64).
+        objective: None: that of the policy file, else `balance`.
+        seed: of first weights and exploration.
+        explore_anyway: whether to explore in a cluster that steersman did not start.
+        **settings: options of the algorithm such as `learning_rate`.
+
+    Raises:
+        UsageError: an option is invalid, or the agent would explore in a cluster that steersman did not start.
+        SteersmanError: there is no such cluster.
+    """
+    from steersman.apps.learner.live_agent import LiveAgent, log_warnings, scheduler_settings
+    from steersman.apps.learner.plan import AgentOptions, file_to_start_from, live_plan
+
+    log_warnings()
+    options = AgentOptions(algorithm, network, None if hidden is None else tuple(hidden), objective=objective)
+    plan = live_plan(scheduler_name, file_to_start_from(policy), options, seed=seed).with_settings(settings)
+    target = (cluster or connect()).target
+    return LiveAgent(target, plan, Path(folder), scheduler_settings(plan, policy), explore_anyway=explore_anyway)
+
+
+@checked_arguments
+def load_driver(
+    *,
+    cluster: LiveCluster | None = None,
+    scheduler_name: str = "steersman",
+    pods: int = 0,
+    seeds: int | Iterable[int] = 1,
+    output: str | Path | None = None,
+    yes: bool = False,
+    **settings: Any,
+) -> LoadDriver:
+    """Return a driver that fills and clears a live cluster; `steersman workload run` runs the same.
+
+    Its `run` blocks until all is done or another thread calls `stop`.
+
+    Args:
+        cluster: of `connect`; None: as in `live_agent`.
+        scheduler_name: `spec.schedulerName` of the pods.
+        pods: number of pods to create in all; 0: as `resets` and `seeds` say.
+        seeds: the seeds of the Deployments, or their number.
+        output: CSV file of the run.
+        yes: whether to act in a cluster that steersman did not start.
+        **settings: of `workloads.generators.deployments.DeploymentSettings`, such as `cpu_load` and `resets`.
+
+    Raises:
+        UsageError: an option is invalid, or steersman did not start the cluster.
+        SteersmanError: there is no such cluster.
+    """
+    from steersman.apps.learner.live_agent import log_warnings
+    from steersman.apps.load.driver import FillOptions
+    from steersman.apps.load.load_driver import LoadDriver
+    from steersman.workloads.generators.deployments import DeploymentSettings
+
+    log_warnings()
+    filling = make_config(DeploymentSettings, settings, "load_driver")
+    manner = FillOptions(scheduler_name, interval=filling.interval_seconds, wait=filling.wait_seconds)
+    file = None if output is None else Path(output)
+    return LoadDriver((cluster or connect()).target, filling, manner, _seeds(seeds), output=file, pods=pods, yes=yes)
 
 
 def register_policy(name: str, policy: object) -> None:

@@ -57,6 +57,11 @@ CLAIMS: dict[str, tuple[Claim, ...]] = {
         Claim(
             "In the other two it stays above 0.9.", r"round [23].* mean reward ([\d.]+)", lambda reward: reward > 0.9
         ),
+        Claim(
+            "far more even than `random`",
+            r"03-live +([\d.]+) [\s\S]*random +([\d.]+) ",
+            lambda learned, at_random: 2 * learned < at_random,
+        ),
         Claim("*most-even*, which computes the outcome", r"most-even is best on 10 nodes"),
     ),
     "04-tuning-with-optuna": (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError
 
 
-def to_frame(columns: dict[str, Sequence[object]]) -> Any:
+def to_frame(columns: Mapping[str, Sequence[object] | npt.NDArray[Any]]) -> Any:
     """Return a data frame of columns by name, of pandas, or of polars where pandas is not installed."""
     try:
         import pandas

@@ -84,6 +84,11 @@ class LearningPlan:
         """Return the rule that validation compares with."""
         return self.reference or self.scene.reference
 
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """Return the task by the names that files of options have."""
+        return {"protocol": self.scene.protocol, "objective": self.scene.objective}
+
     def options(self) -> dict[str, Any]:
         """Return the plan as JSON; a checkpoint belongs to it."""
         return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import math
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,7 +11,7 @@ from steersman.core.frames import to_frame
 from steersman.policies.base import Policy
 from steersman.policies.registry import resolve
 from steersman.training.plans import AnyPlan, gain_text
-from steersman.training.run import METRICS, POLICY, TrainingProgress
+from steersman.training.run import POLICY, TrainingProgress, read_metrics
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -48,10 +46,7 @@ class TrainingResult:
 
     def to_frame(self) -> Any:
         """Return a data frame of `metrics.csv`: one row per iteration, NaN for undefined values."""
-        with (self.folder / METRICS).open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        columns = rows[0].keys() if rows else ()
-        return to_frame({name: [float(row[name]) if row[name] else math.nan for row in rows] for name in columns})
+        return to_frame(read_metrics(self.folder))
 
     def __repr__(self) -> str:
         """Return the outcome in a sentence."""

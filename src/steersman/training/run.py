@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from steersman.core.atomic_files import keep_copy, naming_in_errors, set_aside, write_atomically
 from steersman.core.config.fields import flag
@@ -283,6 +284,15 @@ class TrainingRun:
 def write_options(folder: Path, options: dict[str, Any]) -> None:
     """Write the options of a run. Raises InputError: the file cannot be written."""
     write_atomically(folder / OPTIONS, (json.dumps(options, indent=2, sort_keys=True) + "\n").encode(), sync=True)
+
+
+def read_metrics(folder: Path) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the columns of the metrics of a run by name, a value per iteration, NaN where undefined; {} before any."""
+    if not (folder / METRICS).exists():
+        return {}
+    with (folder / METRICS).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {name: np.array([float(row[name] or math.nan) for row in rows]) for name in (rows[0] if rows else ())}
 
 
 def _header(path: Path) -> list[str]:

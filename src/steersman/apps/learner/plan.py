@@ -14,6 +14,7 @@ from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.registry import AlgorithmSpec, find_algorithm
 from steersman.cluster.model import Node
 from steersman.core.atomic_files import naming_in_errors, set_aside
+from steersman.core.config.fields import make_config
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.extras import require_extra
 from steersman.core.folder_lock import LOCK, FolderLock, lock_folder
@@ -22,7 +23,7 @@ from steersman.objectives import telemetry
 from steersman.orders.registry import PolicyOrder
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
-from steersman.policies.files.policy_file import Card, open_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import SUFFIX, Card, open_policy, read_policy, write_policy
 from steersman.policies.kinds import observing_policy
 from steersman.training.checkpoint import read_identity
 from steersman.training.network import NetworkPlan
@@ -107,12 +108,18 @@ class LivePlan:
         return int(self.config.update_every if self.algorithm == "dqn" else self.config.rollout)
 
     def with_settings(self, settings: Mapping[str, Any]) -> LivePlan:
-        """Return the plan with some options of the algorithm by name. Raises UsageError: one is out of range."""
-        return replace(self, config=replace(self.config, **settings))
+        """Return the plan with some options of the algorithm by name. Raises UsageError: one is invalid."""
+        config = make_config(type(self.config), asdict(self.config) | dict(settings), self.algorithm)
+        return replace(self, config=config)
 
     def find_view(self) -> View:
         """Return the observed features."""
         return find_view(self.view)
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """Return the task by the names that files of options have; the protocol is that of simulations."""
+        return {"objective": self.objective}
 
     def options(self) -> dict[str, Any]:
         """Return the plan as JSON; a checkpoint belongs to it."""
@@ -180,6 +187,11 @@ def live_plan(
     network_plan.weights(view, network_plan.spec(FeatureCounts(len(view.node), len(view.pod), len(view.context))))
     config = spec.config(**_settings(spec, card, resolved))
     return LivePlan(scheduler_name, algorithm, config, network_plan, objective, view.name, seed)
+
+
+def file_to_start_from(policy: str | None) -> Path | None:
+    """Return the file of a policy that an agent can start from, None for a policy that only is its fallback."""
+    return Path(policy) if policy is not None and policy.endswith(SUFFIX) else None
 
 
 def _card_of(policy: Path) -> Card:

@@ -51,9 +51,10 @@ async def fill(
     fill_options: driver.FillOptions,
     output: Path | None,
     report: Report,
+    pods: int = 0,  # see `FillPlan`
 ) -> driver.FillStats:
     """Fill and clear a cluster. Raises SteersmanError: a run exists already, it cannot be done, or the API refuses."""
-    plan = driver.FillPlan(settings, tuple(seeds), await driver.read_capacity(place.client), fill_options)
+    plan = driver.FillPlan(settings, tuple(seeds), await driver.read_capacity(place.client), fill_options, pods)
     rows, store = plan.rows(), place.store
     state = plan.state(rows)
     await store.begin(state)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,7 @@ from steersman.kubernetes.client import Client
 from steersman.workloads.generators.deployments import (
     ADD,
     COLUMNS,
+    DELETE,
     INTERVAL_SECONDS,
     WAIT_SECONDS,
     DeploymentSettings,
@@ -278,6 +280,8 @@ class FillPlan:
     seeds: tuple[int, ...]  # seeds of the Deployments; with each of them the cluster is filled `settings.resets` times
     room: ClusterCapacity  # capacity of the cluster when the run began, so that a resumed run does the same
     fill_options: FillOptions  # how the Deployments are created
+    # The cluster is filled with further seeds until so many pods were created, and then cleared; 0: no more than above
+    pods: int = 0
 
     def rows(self) -> tuple[Row, ...]:
         """Return the Deployments that `generate` draws for this capacity and the load that other pods leave."""
@@ -292,7 +296,9 @@ class FillPlan:
             loads[name] = target - used
         settings = replace(self.settings, **loads)
         nodes = _nodes(self.room)
-        return tuple(row for seed in self.seeds for row in generate(settings, nodes, np.random.default_rng(seed)))
+        seeds = count(self.seeds[0]) if self.pods else self.seeds
+        rows = (row for seed in seeds for row in generate(settings, nodes, np.random.default_rng(seed)))
+        return tuple(_cut(rows, self.pods) if self.pods else rows)
 
     def state(self, rows: Sequence[Row]) -> RunState:
         return RunState("run", new_id(), digest(rows), msgspec.to_builtins(self), len(rows))
@@ -320,6 +326,21 @@ def check_digest(state: RunState, result: str, problem: str) -> None:
     """Raise SteersmanError with this problem if a resumed run would do something else than it began."""
     if state.digest != result:
         raise SteersmanError(problem)
+
+
+def _cut(rows: Iterable[Row], pods: int) -> Iterator[Row]:
+    """Yield rows until they have created so many pods, and then the deletion of those that are left."""
+    left: dict[str, Row] = {}
+    for row in rows:
+        if row.action == ADD:
+            row = left[row.name] = replace(row, pod_count=min(row.pod_count, pods))
+            pods -= row.pod_count
+        else:
+            del left[row.name]
+        yield row
+        if not pods:
+            break
+    yield from (replace(row, action=DELETE) for row in left.values())
 
 
 def _nodes(room: ClusterCapacity) -> list[Node]:

@@ -8,7 +8,8 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import uvloop
 
@@ -121,6 +122,40 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         if received and callable(handler := previous_handlers[received[0]]):
             handler(received[0], None)  # the previous handler defines how this process ends
         raise KeyboardInterrupt from None
+
+
+class StopRequest:
+    """Request of another thread that a coroutine ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_set = False
+        self._cancel: Callable[[], object] | None = None
+
+    def set(self) -> None:
+        """Cancel the coroutine that runs now, or any that is run later."""
+        with self._lock:
+            self._is_set = True
+            if self._cancel is not None:
+                self._cancel()
+
+    async def run(self, main: Coroutine[Any, Any, T]) -> T | None:
+        """Return the result of a coroutine, None if it was cancelled by `set`."""
+        task, loop = asyncio.create_task(main), asyncio.get_running_loop()
+        with self._lock:
+            self._cancel = partial(loop.call_soon_threadsafe, task.cancel)
+            if self._is_set:
+                task.cancel()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            # A signal cancels the task that waits, too.
+            if not self._is_set or cast("asyncio.Task[Any]", asyncio.current_task()).cancelling():
+                raise
+            return None
+        finally:
+            with self._lock:
+                self._cancel = None
 
 
 async def retry_transient(ask: Callable[[], Awaitable[T]], patience: float = PATIENCE_SECONDS) -> T:

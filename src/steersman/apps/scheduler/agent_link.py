@@ -80,6 +80,11 @@ class AgentLink:
         self._pending = self._thread.submit(connection.recv)
         self._is_ready = self._is_over = False
 
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the agent has said that it can be asked."""
+        return self._is_ready or (self._pending.done() and self._pending.exception() is None)
+
     def is_free_or_count(self) -> bool:
         """Return whether the agent can be asked; count the question as `absent` if not."""
         is_free = self._is_free()

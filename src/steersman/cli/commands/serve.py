@@ -131,13 +131,13 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
 
     follower = None
     if watching.learn is not None and target is not None:
-        from steersman.cli.learning import Learning, following, prepare_to_follow
+        from steersman.apps.learner.processes import Learning, following, prepare_to_follow
         from steersman.training.run import POLICY
 
         source = watching.learn_from or "default-scheduler"
         plan, live_run = prepare_to_follow(target, Path(settings.policy), watching.learn, source)
         measured = read_configuration(Path(settings.telemetry)) if settings.telemetry else None
-        follower = following(Learning(plan, live_run, target.config, measured, logs))
+        follower = following(Learning(plan, live_run, target.config, measured, logs.configure_process))
         # `prepare_to_follow` has put the policy there, and learning replaces it.
         settings = msgspec.structs.replace(settings, policy=str(watching.learn / POLICY))
     decides = resolve(settings.policy)

@@ -136,10 +136,8 @@ def live_plan_of(
     assert learning.learn is not None
     check_writable("--learn", learning.learn, "log")
 
-    from steersman.apps.learner.plan import AgentOptions, live_plan
-    from steersman.policies.files.policy_file import SUFFIX
+    from steersman.apps.learner.plan import AgentOptions, file_to_start_from, live_plan
 
-    start = Path(policy) if policy is not None and policy.endswith(SUFFIX) else None
     common, stated = ({}, {}) if learning.options is None else read_options(learning.options, LIVE_FROM_FILE)
     hidden = learning.hidden or common.get("hidden")
     options = AgentOptions(
@@ -151,7 +149,7 @@ def live_plan_of(
         learning.objective or common.get("objective"),
     )
     seed = 1 if learning.seed is None else learning.seed
-    plan = live_plan(scheduler, start, options, has_telemetry=has_telemetry, seed=seed)
+    plan = live_plan(scheduler, file_to_start_from(policy), options, has_telemetry=has_telemetry, seed=seed)
     algorithm = find_algorithm(plan.algorithm)
     from_file = {} if learning.options is None else settings_of(learning.options, stated, algorithm)
     given = options_of(algorithm, declared)

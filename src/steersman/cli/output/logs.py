@@ -90,6 +90,12 @@ class LogOptions:
     def configure(self) -> None:
         configure_logs(self.log_format, self.log_level, self.log_file)
 
+    def configure_process(self, name: str) -> None:
+        """Configure the log in a background process; one that observes what another one watches logs errors alone."""
+        from steersman.apps.learner.processes import OBSERVE
+
+        (LogOptions(self.log_format, LogLevel.ERROR) if name == OBSERVE else self.of_process(name)).configure()
+
 
 class LogFile:
     """A log file that is rotated by size; a failure to write is said once and ends nothing."""

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.agents.registry import EVOLUTION
 from steersman.core.config.fields import Choices, FloatRange, config_fields, options_without_effect
-from steersman.training.learning import LearningPlan
-from steersman.training.plans import AnyPlan
 from steersman.training.search.evolve import EvolutionPlan
 
 if TYPE_CHECKING:
     import optuna
 
 
+TunedPlan = Any  # `EvolutionPlan`, `LearningPlan`, or `LivePlan` of the live learner, which this layer does not know
 HIDDEN: Choices = ("16", "32,32", "64,64", "128,128")  # widths of the hidden layers, for networks that have any
 
 
-def apply_trial(trial: optuna.Trial, plan: AnyPlan, fixed: Collection[str]) -> AnyPlan:
+def apply_trial(trial: optuna.Trial, plan: TunedPlan, fixed: Collection[str]) -> TunedPlan:
     """Return the plan with the options of a trial; those in `fixed` stay as they are."""
     fixed = _never_searched(plan, fixed)
     if isinstance(plan, EvolutionPlan):
@@ -32,7 +31,7 @@ def apply_trial(trial: optuna.Trial, plan: AnyPlan, fixed: Collection[str]) -> A
     return replace(plan, network=network, config=config)
 
 
-def common_options(plan: AnyPlan, fixed: Collection[str]) -> dict[str, Any]:
+def common_options(plan: TunedPlan, fixed: Collection[str]) -> dict[str, Any]:
     """Return what all trials of a study have in common: the plan as JSON without name, seed and what is searched.
 
     Only with the same ones are values of trials comparable, and options of the best trial known. Names of nested
@@ -40,7 +39,7 @@ def common_options(plan: AnyPlan, fixed: Collection[str]) -> dict[str, Any]:
     """
     fixed = _never_searched(plan, fixed)
     left_out = {"name", "seed", *(f"config.{name}" for name in _searched(plan.config, fixed))}
-    if isinstance(plan, LearningPlan) and _searches_hidden(plan, fixed):
+    if not isinstance(plan, EvolutionPlan) and _searches_hidden(plan, fixed):
         left_out.add("network.hidden")
     flat = _flat(plan.options())
     return {name: value for name, value in flat.items() if name not in left_out}
@@ -53,14 +52,14 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _never_searched(plan: AnyPlan, fixed: Collection[str]) -> Collection[str]:
+def _never_searched(plan: TunedPlan, fixed: Collection[str]) -> Collection[str]:
     if isinstance(plan, EvolutionPlan) and plan.start is not None:
         # It only shapes the start of a search from the beginning.
         return {*fixed, "planned_weight"}
     return fixed
 
 
-def _searches_hidden(plan: LearningPlan, fixed: Collection[str]) -> bool:
+def _searches_hidden(plan: TunedPlan, fixed: Collection[str]) -> bool:
     return bool(plan.network.layers) and plan.network.start is None and "hidden" not in fixed
 
 
@@ -84,26 +83,22 @@ def _suggest(trial: optuna.Trial, config: Any, fixed: Collection[str]) -> dict[s
     return suggested
 
 
-def to_options(plan: AnyPlan) -> dict[str, Any]:
+def to_options(plan: TunedPlan) -> dict[str, Any]:
     """Return the options of a plan by the names that `steersman train --options` reads."""
     if isinstance(plan, EvolutionPlan):
         config = _effective(plan.config)
         if not plan.config.widths:
             del config["hidden"]  # not applicable to a linear policy
-        return {"algorithm": EVOLUTION} | _task(plan.task.protocol, plan.task.full_objective) | config
-    task = _task(plan.scene.protocol, plan.scene.objective)
-    return {"algorithm": plan.algorithm} | task | _network(plan) | _effective(plan.config)
-
-
-def _task(protocol: str, objective: str) -> dict[str, Any]:
-    return {"protocol": protocol, "objective": objective}
+        task = {"protocol": plan.task.protocol, "objective": plan.task.full_objective}
+        return {"algorithm": EVOLUTION} | task | config
+    return {"algorithm": plan.algorithm, **plan.task_options, **_network(plan), **_effective(plan.config)}
 
 
 def _effective(config: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(config).items() if name not in options_without_effect(config)}
 
 
-def _network(plan: LearningPlan) -> dict[str, Any]:
+def _network(plan: TunedPlan) -> dict[str, Any]:
     network = plan.network
     result: dict[str, Any] = {"network": network.name}
     if network.layers:

@@ -11,23 +11,25 @@ import json
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from steersman.agents.registry import AlgorithmSpec
+from steersman.agents.registry import EVOLUTION, AlgorithmSpec
 from steersman.core.atomic_files import naming_in_errors, write_atomically
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.extras import MissingExtraError, require_extra
 from steersman.core.processes import kill, start_worker
 from steersman.core.signals import defer_signals
 from steersman.core.stored_command import StoredCommand
-from steersman.training.plans import AnyPlan, algorithm_of, train
+from steersman.training.plans import AnyPlan, train
 from steersman.training.run import TrainingLimits, TrainingProgress, check_minutes
-from steersman.training.tuning.spaces import apply_trial, common_options, to_options
+from steersman.training.search.evolve import EvolutionPlan
+from steersman.training.tuning.spaces import TunedPlan, apply_trial, common_options, to_options
 from steersman.training.tuning.storage import STARTUP_TRIALS, StudyStorage
 
 if TYPE_CHECKING:
@@ -46,6 +48,19 @@ SHORTEST_TRIAL = 0.01  # minutes: the last trial may begin just before the time 
 SPAWN = multiprocessing.get_context("spawn")
 
 OnTrial = Callable[[int, float], None]  # called with the number of finished trials, and the best value so far
+Report = Callable[[int, float], None]  # called with a trial's step and its value so far; raises if it is pruned
+RunTrial = Callable[[Any, Path, TrainingLimits, Report], float]  # runs a plan in a folder, and returns its value
+
+
+def run_training(plan: AnyPlan, folder: Path, limits: TrainingLimits, report: Report) -> float:
+    """Train, and return the best validation."""
+
+    def on_iteration(progress: TrainingProgress, _: dict[str, float]) -> None:
+        if progress.iteration % limits.validate_every == 0:
+            # The best so far, not the newest: a trial is judged by the policy that it would keep.
+            report(progress.iteration, progress.best)
+
+    return train(plan, folder, limits, on_iteration=on_iteration).best
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,24 +147,28 @@ class FailedTrial(Exception):  # noqa: N818 - a state of a trial
 
 
 def tune(
-    plan: AnyPlan,
+    plan: TunedPlan,
     folder: Path,
     limits: TrainingLimits,
     budget: StudyBudget,
     *,
+    run_trial: RunTrial = run_training,
+    task: Mapping[str, Any] = MappingProxyType({}),
     fixed: Collection[str] = (),
     storage: str = "",
     on_trial: OnTrial | None = None,
     resume: bool = False,
     command: StoredCommand | None = None,
 ) -> TuneOutcome:
-    """Add trials to the study in `folder`; a trial's value is the best validation of its run.
+    """Add trials to the study in `folder`.
 
     Args:
         plan: the plan of every trial; its seed also is the sampler's.
         folder: of the study.
         limits: of each trial.
         budget: of all trials together.
+        run_trial: runs a trial; by default it trains, and the value is the best validation.
+        task: what all trials have in common by name, in addition to the plan.
         fixed: names of options that are not searched, but stay as the plan has them.
         storage: URL of a storage that several calls share, see `training.tuning.storage`; empty: a file in `folder`.
         on_trial: progress; called in this process only.
@@ -171,8 +190,9 @@ def tune(
     store = StudyStorage(folder, storage)
     with store.one_line_errors():
         study = store.open()
-        _check_algorithm(study, algorithm_of(plan).name, store)
-        _check_common_options(study, common_options(plan, fixed), store)
+        algorithm = EVOLUTION if isinstance(plan, EvolutionPlan) else plan.algorithm
+        _check_algorithm(study, algorithm, store)
+        _check_common_options(study, common_options(plan, fixed) | dict(task), store)
         ended, total = _ended(study, folder), budget.most
         if total is not None and not resume:
             total += ended
@@ -185,9 +205,11 @@ def tune(
                 # Signals wait until the process is in the list, or Ctrl-C could leave it running.
                 with defer_signals():
                     processes.append(
-                        start_worker(_work_silently, store, partial(_work, plan, store, limits, fixed, end, number))
+                        start_worker(
+                            _work_silently, store, partial(_work, plan, run_trial, store, limits, fixed, end, number)
+                        )
                     )
-            _work(plan, store, limits, fixed, end, 0, on_trial)
+            _work(plan, run_trial, store, limits, fixed, end, 0, on_trial)
             for process in processes:
                 process.join()
         finally:
@@ -233,7 +255,8 @@ def _work_silently(store: StudyStorage, work: Callable[[], None]) -> None:
 
 
 def _work(
-    plan: AnyPlan,
+    plan: TunedPlan,
+    run_trial: RunTrial,
     store: StudyStorage,
     limits: TrainingLimits,
     fixed: Collection[str],
@@ -246,16 +269,14 @@ def _work(
     study = store.open()
 
     def objective(trial: optuna.Trial) -> float:
-        def report(progress: TrainingProgress, _: dict[str, float]) -> None:
-            if progress.iteration % limits.validate_every == 0:
-                # The best so far, not the newest: a trial is judged by the policy that it would keep.
-                trial.report(progress.best, progress.iteration)
-                if trial.should_prune():
-                    raise optuna.TrialPruned
+        def report(step: int, value: float) -> None:
+            trial.report(value, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
 
         run = store.folder / TRIAL.format(trial.number)
         try:
-            return train(apply_trial(trial, plan, fixed), run, end.cut(limits), on_iteration=report).best
+            return run_trial(apply_trial(trial, plan, fixed), run, end.cut(limits), report)
         except (UsageError, InputError, MissingExtraError):
             raise  # the next trial would fail likewise
         except SteersmanError as error:
@@ -271,7 +292,7 @@ def _work(
             on_trial(len(study.trials), max(complete, default=float("nan")))
 
 
-def _conclude(store: StudyStorage, plan: AnyPlan, fixed: Collection[str]) -> TuneOutcome:
+def _conclude(store: StudyStorage, plan: TunedPlan, fixed: Collection[str]) -> TuneOutcome:
     import optuna
 
     study, folder = store.open(), store.folder

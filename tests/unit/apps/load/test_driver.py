@@ -23,7 +23,15 @@ from steersman.apps.load.driver import (
 )
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
-from steersman.workloads.generators.deployments import DELETE, DeploymentSettings, Row, cluster, generate, read_rows
+from steersman.workloads.generators.deployments import (
+    ADD,
+    DELETE,
+    DeploymentSettings,
+    Row,
+    cluster,
+    generate,
+    read_rows,
+)
 
 SETTINGS = DeploymentSettings(cpu_load=0.3, resets=2)
 MANNER = FillOptions("steersman", interval=1.0, wait=2.0, patience=5.0)
@@ -297,6 +305,23 @@ def test_csv_is_replayed_exactly_including_deletions():
             await commands.replay_rows(place, bad, MANNER, "x.csv", lambda *_: None, resume=False)
 
     on_double(test)
+
+
+@pytest.mark.parametrize("pods", [1, 30, 31, 250])
+def test_load_of_a_number_of_pods_fills_as_often_as_it_takes_and_clears(pods: int):
+    room = driver.ClusterCapacity(128_000, 512 << 30, 220, 64_000, 256 << 30, (0.0, 0.0, 0.0))
+    once = FillPlan(SETTINGS, (7,), room, MANNER).rows()
+    plan = FillPlan(SETTINGS, (7,), room, MANNER, pods)
+    rows = plan.rows()
+    assert sum(row.pod_count for row in rows if row.action == ADD) == pods
+    present: set[str] = set()
+    for row in rows:
+        assert (row.name in present) == (row.action == DELETE)
+        present ^= {row.name}
+    assert not present
+    whole = min(max(i for i, row in enumerate(rows) if row.action == ADD), len(once))
+    assert rows[:whole] == once[:whole], "the same Deployments as without a number"
+    assert FillPlan.of(plan.state(rows)) == plan
 
 
 def test_rows_depend_on_total_capacity_not_on_node_sizes():

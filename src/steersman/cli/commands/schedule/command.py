@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,11 +33,10 @@ from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import UsageError
-from steersman.prometheus.configuration import Configuration, read_configuration
+from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
-    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.scheduler.process import SchedulerSettings
 
 ADDRESS, PORT = "127.0.0.1", 10269
@@ -244,40 +242,49 @@ def schedule(
         check_predictable(resolved, policy)
         task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
+    settings = binding.settings(
+        options.scheduler,
+        policy=policy,
+        unchecked=options.unchecked,
+        telemetry=telemetry,
+        order=chosen_order,
+        history=history,
+        run_times=queue.run_times,
+        predict=None if task is None else task.ask,
+        predict_seconds=queue.predict_waits or 0.0,
+    )
+    compiling = partial(status_if_slow, "compiling for this machine (once, about half a minute)")
     if plan is not None and learning.learn is not None:
-        from steersman.apps.scheduler.agent_policy import agent_policy
-        from steersman.cli.learning import Learning, agent_process, agent_settings, prepare
-        from steersman.training.run import POLICY
+        from steersman.apps.learner.live_agent import LiveAgent
 
-        # Without a link: this only compiles what the scheduler will call.
-        resolved = agent_policy(agent_settings(plan), resolved, None)
-        live_run = prepare(target, plan, learning.learn, may_explore=learning.explore_anyway)
-        if plan.network.start is not None:
-            policy = str(learning.learn / POLICY)  # with what an earlier session learned
-    with status_if_slow("compiling for this machine (once, about half a minute)"):
+        LiveAgent(
+            target,
+            plan,
+            learning.learn,
+            settings,
+            explore_anyway=learning.explore_anyway,
+            configure_logs=logs.configure_process,
+            compiling=compiling,
+        ).run()
+        return
+    with compiling():
         warm_up(resolved, telemetry=telemetry is not None)
         if not options.shadow:
             warm_up_order(chosen_order)
     if options.shadow:
-        _follow(target, policy, options, telemetry)
-        return
-    with ExitStack() as stack:
-        agent = None
-        if plan is not None:
-            agent = stack.enter_context(agent_process(Learning(plan, live_run, target.config, telemetry, logs)))
-        settings = binding.settings(
+        from steersman.cli.commands.schedule.shadow import follow
+
+        follow(
+            target,
+            policy,
             options.scheduler,
-            policy=policy,
-            agent=agent,
+            options.output,
+            telemetry,
             unchecked=options.unchecked,
-            telemetry=telemetry,
-            order=chosen_order,
-            history=history,
-            run_times=queue.run_times,
-            predict=None if task is None else task.ask,
-            predict_seconds=queue.predict_waits or 0.0,
+            output_format=options.output_format,
         )
-        run_with_client(target, lambda client: LiveScheduler(client, settings).run())
+        return
+    run_with_client(target, lambda client: LiveScheduler(client, settings).run())
 
 
 def _checked_plan(options: ScheduleOptions, learning: LiveLearning, of_agent: Mapping[str, Any]) -> LivePlan | None:
@@ -288,17 +295,3 @@ def _checked_plan(options: ScheduleOptions, learning: LiveLearning, of_agent: Ma
         return None
     has_telemetry = options.telemetry is not None
     return live_plan_of(learning, of_agent, options.policy, options.scheduler, has_telemetry=has_telemetry)
-
-
-def _follow(target: ClusterTarget, policy: str, options: ScheduleOptions, telemetry: Configuration | None) -> None:
-    from steersman.cli.commands.schedule.shadow import follow
-
-    follow(
-        target,
-        policy,
-        options.scheduler,
-        options.output,
-        telemetry,
-        unchecked=options.unchecked,
-        output_format=options.output_format,
-    )

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from steersman.cli.options.algorithms import training_parameters
+from steersman.cli.options.cluster import ClusterName, find_cluster
 from steersman.cli.options.common import path_option
-from steersman.cli.options.declaring import advanced, given_options, option, with_options
-from steersman.cli.options.file import merge_options
+from steersman.cli.options.declaring import (
+    Excludes,
+    RequiresOption,
+    advanced,
+    check_options,
+    given_options,
+    option,
+    with_options,
+)
+from steersman.cli.options.file import merge_options, read_options
+from steersman.cli.options.generated import deployments_options
+from steersman.cli.options.live_learning import LIVE_FROM_FILE, LiveLearning, live_plan_of
 from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
+from steersman.cli.output.logs import say_warnings
+from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError
 from steersman.core.processes import default_jobs
 from steersman.workloads.files import check_writable
+
+if TYPE_CHECKING:
+    from steersman.apps.learner.plan import LivePlan
+    from steersman.training.run import TrainingLimits
+    from steersman.training.tuning.spaces import TunedPlan
+
+
+LIVE_PODS, LIVE_LOOKS = 500, 5
+OF_LIVE = {
+    *("algorithm", "network", "objective", "options", "kubeconfig", "context", "hidden", "start"),
+    *("cpu_load", "memory_load", "pod_load", "replicas"),
+}
+"""Options of the task, the network and the load that --live takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +64,19 @@ class StudyOptions:
     minutes: Annotated[
         float | None, option("Maximum duration in minutes; running trials then end early. [default: no limit]")
     ] = None
-    iterations: Annotated[int | None, advanced("Iterations of a trial. [default: 40 % of those of train]", min=1)] = (
-        None
-    )
+    iterations: Annotated[
+        int | None,
+        advanced(
+            f"Iterations of a trial; with --live its pods. [default: 40 % of those of train; with --live {LIVE_PODS}]",
+            min=1,
+        ),
+    ] = None
     validate_every: Annotated[
         int | None,
         advanced(
-            "Iterations between validations; a trial can be pruned after each. [default: 40 % of those of train]", min=1
+            "Iterations between validations, with --live pods between looks at the reward; a trial can be pruned after "
+            f"each. [default: 40 % of those of train; with --live {LIVE_PODS // LIVE_LOOKS}]",
+            min=1,
         ),
     ] = None
     storage: Annotated[
@@ -68,6 +100,22 @@ class StudyOptions:
     resume: Annotated[bool, option("Continue the interrupted study in --output by its own options.", "--resume")] = (
         False
     )
+    live: Annotated[
+        bool,
+        option(
+            "Trials are agents (dqn, actor-critic, ppo) that learn on a live cluster, one after the other, without "
+            "telemetry. Each gets the same random Deployments (--replicas, --cpu-load, ...); its value is the mean "
+            "reward of the later half. Deletes what 'steersman workload' made there.",
+            "--live",
+        ),
+        Excludes("cluster"),
+    ] = False
+    name: Annotated[ClusterName, RequiresOption("live")] = None
+    yes: Annotated[
+        bool,
+        advanced("With --live: allow it in a cluster that steersman did not start.", "--yes"),
+        RequiresOption("live"),
+    ] = False
 
 
 @partial(with_options, declared=training_parameters, is_checked=False)
@@ -87,30 +135,46 @@ def tune(
     tuning.html (plots). --resume with --output alone continues an interrupted study. Needs the extra train.
 
     **Example**: steersman tune --algorithm ppo --protocol deployments --trials 20 --output study
+
+    **On a cluster of 'steersman cluster up'**: steersman tune --live --algorithm dqn --trials 10 --output study
     """
-    options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
+    check_options(study, task)
     output = study.output
     check_writable("--output", output, "log")
     if study.resume and not output.is_dir():
         raise UsageError(f"--resume: there is no study in {output} to continue; leave out --resume to start")
-    plan = plan_of(options, name=output.name, seed=study.seed, warn=Warnings())
+    plan: TunedPlan
+    chosen: dict[str, Any]
+    if study.live:
+        plan, limits, chosen = _live(task, study, scenario, network_options, learning, declared)
+        words = "mean reward {:.4f}".format
+        reader = "schedule --learn"
+    else:
+        options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
+        trained = plan_of(options, name=output.name, seed=study.seed, warn=Warnings())
 
-    from steersman.training.plans import gain_text
+        from steersman.training.plans import gain_text
+        from steersman.training.tuning.study import trial_limits
+
+        compile_plan(trained)
+        chosen = {"fixed": {*options.declared, *given_options(options.network)}}
+        plan, words, reader = trained, partial(gain_text, trained), "train"
+        limits = trial_limits(options.algorithm, study.iterations, study.validate_every)
+
     from steersman.training.tuning import study as tuning
 
-    budget = tuning.StudyBudget(study.trials, study.minutes, study.jobs or default_jobs())
-    compile_plan(plan)
+    budget = tuning.StudyBudget(study.trials, study.minutes, 1 if study.live else study.jobs or default_jobs())
     with Progress("tuning") as progress, naming_continuation(invocation.meta[BEGUN], output):
         outcome = tuning.tune(
             plan,
             output,
-            tuning.trial_limits(options.algorithm, study.iterations, study.validate_every),
+            limits,
             budget,
-            fixed={*options.declared, *given_options(options.network)},
             storage=study.storage or "",
             on_trial=lambda done, _: progress.update(min(done, budget.most or done), budget.most or done + 1),
             resume=study.resume,
             command=invocation.meta[BEGUN],
+            **chosen,
         )
     best_options = ", ".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
@@ -118,7 +182,40 @@ def tune(
     )
     print_text(
         f"Best of {outcome.finished} finished and {outcome.pruned} pruned trials: "
-        f"{gain_text(plan, outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {best_options}.\n"
-        f"Plots are in {output / tuning.PLOTS}; the best options, for steersman train --options, are in "
+        f"{words(outcome.best_value)}, by trial-{outcome.best_trial:03d}, with {best_options}.\n"
+        f"Plots are in {output / tuning.PLOTS}; the best options, for steersman {reader} --options, are in "
         f"{output / tuning.BEST}."
     )
+
+
+def _live(
+    task: TrainingTask,
+    study: StudyOptions,
+    scenario: Scenario,
+    network: NetworkOptions,
+    learning: LearningOptions,
+    declared: dict[str, Any],
+) -> tuple[LivePlan, TrainingLimits, dict[str, Any]]:
+    """Return the plan and limits of trials on a live cluster, and what `tune` gets in addition."""
+    filling = given_options(scenario)
+    for name in sorted({*given_options(task), *given_options(network), *given_options(learning), *filling} - OF_LIVE):
+        raise UsageError(f"{flag(name)} does not apply to --live")
+    if (study.jobs or 1) > 1:
+        raise UsageError(f"--jobs {study.jobs}: with --live trials run one after the other; leave it out")
+    learned = LiveLearning(study.output, task.algorithm, task.network, network.hidden, task.objective, task.options)
+    start = None if network.start is None else str(network.start)
+    plan = live_plan_of(replace(learned, seed=study.seed), declared, start, "steersman", has_telemetry=False)
+    target = find_cluster(task.live.kubeconfig, task.live.context, study.name)
+    target.require_consent("bind pods by untrained agents, and create and delete Deployments", yes=study.yes)
+    say_warnings()
+
+    from steersman.apps.learner.live_trial import LiveTrials
+    from steersman.training.run import TrainingLimits
+
+    pods = study.iterations or LIVE_PODS
+    limits = TrainingLimits(pods, validate_every=study.validate_every or max(1, pods // LIVE_LOOKS))
+    trials = LiveTrials(target, deployments_options(filling, {}).settings)
+    fixed = {*declared, *given_options(network)}
+    if task.options is not None:
+        fixed.update(*read_options(task.options, LIVE_FROM_FILE))
+    return plan, limits, {"fixed": fixed, "run_trial": trials.run, "task": trials.task(limits)}

@@ -153,24 +153,28 @@ def run(
         _run_copies(target, copies.manifest, manner, options)
         return
 
-    from steersman.apps.load import commands
     from steersman.apps.load.driver import FillOptions
+    from steersman.apps.load.load_driver import LoadDriver
 
     default = FIRST_SEED if options.seed is None else options.seed
     drawn = (default,) if options.seeds is None else parse_seeds(options.seeds)
-    settings, image = filling.settings, playing.image
     chosen = options.scheduler_name or "steersman"
-    fill = FillOptions(chosen, image, filling.interval, filling.wait, playing.patience, annotations)
+    fill = FillOptions(chosen, playing.image, filling.interval, filling.wait, playing.patience, annotations)
     with Progress("playing Deployments") as progress, _stoppable(progress) as report:
-
-        async def play(client: Client) -> FillStats:
-            place = commands.RunTarget(client, options.namespace, say)
-            if playing.resume:
-                return await commands.resume_fill(place, options.output, report)
-            return await commands.fill(place, settings, drawn, fill, options.output, report)
-
-        tally = run_with_client(target, play)
-    _tell_rows(tally)
+        driver = LoadDriver(
+            target,
+            filling.settings,
+            fill,
+            drawn,
+            options.namespace,
+            options.output,
+            report=report,
+            say=say,
+            yes=cluster.yes,
+        )
+        tally = driver.run(resume=playing.resume)
+    if tally is not None:
+        _tell_rows(tally)
 
 
 @dataclass(frozen=True, slots=True)

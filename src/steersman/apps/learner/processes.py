@@ -18,12 +18,10 @@ import structlog
 
 from steersman.apps.learner.follower import follow
 from steersman.apps.learner.plan import AgentOptions, LivePlan, LiveRun, init_run, live_plan
-from steersman.apps.load.live_cluster import ClusterTarget
+from steersman.apps.load.live_cluster import ClusterTarget, run_client
 from steersman.apps.runtime.listing import read_nodes
 from steersman.apps.scheduler.agent_link import AgentLink
 from steersman.apps.scheduler.agent_policy import AgentSettings
-from steersman.cli.options.cluster import run_with_client
-from steersman.cli.output.logs import LogLevel, LogOptions
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import background_process, restarted
 from steersman.kubernetes.config import KubeConfig
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from steersman.apps.learner.agent_process import OtherSchedulers
 
 OBSERVER_NICENESS = 10
+LEARN, OBSERVE = "learn", "observe"  # processes that log
 
 log = structlog.get_logger("learning")
 
@@ -46,18 +45,7 @@ class Learning(NamedTuple):
     run: LiveRun
     kubeconfig: KubeConfig
     telemetry: Configuration | None
-    logs: LogOptions
-
-
-def prepare(target: ClusterTarget, plan: LivePlan, folder: Path, *, may_explore: bool) -> LiveRun:
-    if plan.explores and not target.is_local and not may_explore:
-        without = "--policy FILE --algorithm dqn learns without exploring"
-        raise UsageError(
-            f"{plan.algorithm} would explore on {target.config.cluster.server} (context {target.config.context!r}), "
-            f"which steersman did not start: pods go to nodes that it does not believe to be the best; "
-            f"--explore-anyway if that is meant, or {without}"
-        )
-    return init_run(plan, folder, run_with_client(target, read_nodes))
+    configure_logs: Callable[[str], None]  # of a process, `LEARN` or `OBSERVE`
 
 
 def agent_settings(plan: LivePlan, link: AgentLink | None = None) -> AgentSettings:
@@ -102,7 +90,7 @@ def agent_process(learning: Learning) -> Iterator[AgentSettings]:
 def _learn(learning: Learning, connection: Connection) -> None:
     from steersman.apps.learner.agent_process import run_agent
 
-    learning.logs.of_process("learn").configure()
+    learning.configure_logs(LEARN)
     try:
         with _observing(learning) as others:
             run_agent(learning.plan, learning.run, connection, others)
@@ -131,7 +119,7 @@ def _observe(learning: Learning, connection: Connection) -> None:
     # Decisions have a deadline, learning from others has none.
     os.nice(OBSERVER_NICENESS)
     # The scheduler watches the same objects, and says what is wrong with them and with the API server.
-    LogOptions(learning.logs.log_format, LogLevel.ERROR).configure()
+    learning.configure_logs(OBSERVE)
     observe_others(learning.plan, learning.run.capacity, learning.kubeconfig, learning.telemetry, connection)
 
 
@@ -142,7 +130,7 @@ def prepare_to_follow(
         raise UsageError(f"--learn needs a policy file as --policy, and {str(policy)!r} is not a file")
     check_writable("--learn", folder, "log")
     plan = live_plan(scheduler_name, policy, AgentOptions("dqn"))
-    return plan, init_run(plan, folder, run_with_client(target, read_nodes))
+    return plan, init_run(plan, folder, run_client(target, read_nodes))
 
 
 @contextmanager
@@ -155,7 +143,7 @@ def following(learning: Learning) -> Iterator[None]:
 
 
 def _follow(learning: Learning) -> None:
-    learning.logs.of_process("learn").configure()
+    learning.configure_logs(LEARN)
     try:
         follow(learning.plan, learning.run, learning.kubeconfig, learning.telemetry)
     except SteersmanError as error:
