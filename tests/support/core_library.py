@@ -20,7 +20,7 @@ from safetensors.numpy import save
 from steersman.core.errors import SteersmanError
 
 NAME = {"darwin": "libsteersman_core.dylib", "win32": "steersman_core.dll"}.get(sys.platform, "libsteersman_core.so")
-BUILT = Path(__file__).parents[2] / "core" / "target" / "release"
+LIBRARY = Path(__file__).parents[2] / "core" / "target" / "release" / NAME
 NOWHERE = -1
 
 Integers = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
 @cache
 def library() -> ctypes.CDLL:
     """Return the shared library."""
-    loaded = ctypes.CDLL(str(BUILT / NAME))
+    loaded = ctypes.CDLL(str(LIBRARY))
     for name, arguments in _FUNCTIONS.items():
         function = getattr(loaded, f"steersman_{name}")
         function.argtypes, function.restype = arguments, _NUMBER

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.support.compiled_core import arrays_of, both_runs, decider_of
-from tests.support.core_library import NOWHERE, Decider
+from tests.support.core_library import LIBRARY, NOWHERE, Decider
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.configurations import configuration_of
 from tests.support.differential.draws import RandomDraws
@@ -37,6 +37,8 @@ from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import profile_arrays, typical_pods
 from steersman.workloads.workload import Workload
+
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="`make core` builds it (needs Rust)")
 
 SUMS = ("fgd=500,best-fit=500", "gpu-packing=3,dot-product=2,best-fit=1")
 PODS = 100
