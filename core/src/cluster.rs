@@ -208,6 +208,9 @@ fn read_nodes(arrays: &Arrays) -> Result<Vec<Node>> {
     let rows = allocatable.into_iter().zip(free).zip(nonzero).zip(gpu_free).zip(gpu_kinds).enumerate();
     for (n, ((((allocatable, free), nonzero), mut gpus), gpu_kinds)) in rows {
         gpus.truncate(gpu_count[n]);
+        if let Some(left) = gpus.iter().find(|&&left| left > GPU) {
+            return Err(format!("nodes.gpu_free: expected at most {GPU} milli, has {left}"));
+        }
         let nonzero = [nonzero[0], nonzero[1]];
         nodes.push(Node { allocatable, free, nonzero, gpus, gpu_type: gpu_type[n], gpu_kinds });
     }
@@ -224,7 +227,7 @@ fn read_classes(arrays: &Arrays, resources: usize, constraints: usize) -> Result
     let constraint: Vec<i64> = arrays.list_of("classes.constraint", count)?;
     let mut classes = Vec::with_capacity(count);
     for (c, (request, nonzero)) in request.into_iter().zip(nonzero).enumerate() {
-        if gpu_count[c] < 0 || !(0..=GPU).contains(&gpu_milli[c]) {
+        if gpu_count[c] < 0 || !(i64::from(gpu_count[c] > 0)..=GPU).contains(&gpu_milli[c]) {
             return Err(format!(
                 "classes.gpu_count: class {c} requests {} devices of {} milli",
                 gpu_count[c], gpu_milli[c]

@@ -249,6 +249,8 @@ def cluster() -> dict[str, np.ndarray]:
         ("nodes.free", lambda a: a[:, 1:], r"nodes.free: expected \d+ columns, has \d+"),
         ("nodes.free", lambda a: a[1:], r"nodes.free: expected \d+ rows, has \d+"),
         ("nodes.gpu_count", lambda a: a + 100, r"nodes.gpu_count: 1\d\d is not in 0..\d+"),
+        ("nodes.gpu_free", lambda a: a + 2000, r"nodes.gpu_free: expected at most 1000 milli, has \d+"),
+        ("classes.gpu_milli", lambda a: a - 1001, r"classes.gpu_count: class \d+ requests \d+ devices of -\d+ milli"),
         ("classes.constraint", lambda a: a + 100, r"classes.constraint: 1\d\d is not in 0..\d+"),
         ("terms.rule_start", lambda a: a[::-1], "terms.rule_start: expected|terms.rule_start: .* is not in"),
         ("kube.lists", lambda a: a - 50, r"kube.lists: -\d+ is not in 0..\d+"),
