@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use crate::arrays::{Error, Result, index};
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, Stop};
+use crate::views::Observation;
 
 const FAILED: i64 = -1;
 
@@ -289,6 +290,39 @@ pub extern "C" fn steersman_engine_advance(engine: i64, until: usize) -> i64 {
             Stop::NeedsOrder => 4,
         })
     })
+}
+
+/// Return the arrival whose node the host chooses.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_engine_question(engine: i64) -> i64 {
+    with_engine(engine, |engine| Ok(engine.question()? as i64))
+}
+
+/// Write what is observed of the question: rows of nodes, the pod, the cluster, and where the pod may run.
+///
+/// # Safety
+/// The arrays have `lengths[0]` to `lengths[3]` numbers, and `lengths` four.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_observe(
+    engine: i64,
+    nodes: *mut f32,
+    pod: *mut f32,
+    context: *mut f32,
+    mask: *mut i8,
+    lengths: *const usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let lengths = unsafe { std::slice::from_raw_parts(lengths, 4) };
+    // SAFETY: the caller's, as above.
+    let mut observation = unsafe {
+        Observation {
+            nodes: std::slice::from_raw_parts_mut(nodes, lengths[0]),
+            pod: std::slice::from_raw_parts_mut(pod, lengths[1]),
+            context: std::slice::from_raw_parts_mut(context, lengths[2]),
+            mask: std::slice::from_raw_parts_mut(mask, lengths[3]),
+        }
+    };
+    with_engine(engine, |engine| engine.observe(&mut observation).map(|()| 0))
 }
 
 /// Choose the node of the question.

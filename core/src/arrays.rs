@@ -98,6 +98,10 @@ impl<'a> Arrays<'a> {
         Ok(self.view::<T>(name, 2)?.shape()[1])
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.tensor(name).is_ok()
+    }
+
     pub fn number(&self, name: &str) -> Result<i64> {
         let view = self.view::<i64>(name, 0)?;
         Ok(i64::read(view.data()))

@@ -54,7 +54,7 @@ pub struct Choice {
 pub struct Decider {
     pub cluster: Cluster,
     pub terms: Terms,
-    profile: Profile,
+    pub profile: Profile,
     pub fragments: Vec<Fragments>,
     node_rule: NodeRule,
     device_rule: DeviceRule,

@@ -9,6 +9,7 @@ use crate::decide::{Choice, Decider};
 use crate::fragmentation::CAUSES;
 use crate::queue::{Moment, Overtaking, Queue, Releases, heapify, pop, push, sink};
 use crate::reservation::{Reservations, Running, fits_together, foresee};
+use crate::views::{Observation, Observer, Summary};
 
 /// A pod that arrives.
 #[derive(Clone)]
@@ -158,13 +159,15 @@ pub struct Engine {
     pub is_restricted: bool,
     /// A pod that its controller makes now, since another one ended.
     created: Option<usize>,
-    /// The pod whose node the host chooses, and the answer.
-    pub question: Option<usize>,
+    /// The pod whose node the host chooses, whether the decider's mask has its nodes, and the answer.
+    question: Option<(usize, bool)>,
     answer: Option<usize>,
+    observer: Option<Observer>,
+    summary: Summary,
 }
 
 impl Engine {
-    /// Read a run: what `Decider::read` reads, `arrivals.*`, `queue.*` and `run.*`.
+    /// Read a run: what `Decider::read` reads, `arrivals.*`, `queue.*`, `run.*`, and `observer.*` if it is observed.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let arrays = &Arrays::new(bytes)?;
         let decider = Decider::from(arrays)?;
@@ -183,7 +186,14 @@ impl Engine {
                 *sum += cause;
             }
         }
+        let observer = if arrays.has("observer.view") {
+            Some(Observer::read(arrays, &decider.cluster, arrivals.len())?)
+        } else {
+            None
+        };
         Ok(Engine {
+            summary: Summary::of(&decider.cluster.nodes, &eligible),
+            observer,
             queue: Queue::read(arrays, arrivals.len(), shapes.len())?,
             decider,
             arrivals,
@@ -216,6 +226,35 @@ impl Engine {
     /// asked how long they would keep others waiting.
     fn estimates_ends(&self) -> bool {
         self.queue.overtaking == Overtaking::Easy || self.queue.ageing.is_finite() || self.queue.foresees
+    }
+
+    /// The pod whose node the host chooses.
+    pub fn question(&self) -> Result<usize> {
+        self.question.map(|(pod, _)| pod).ok_or_else(|| "nothing is asked".to_owned())
+    }
+
+    /// Write what is observed of the question.
+    pub fn observe(&mut self, observation: &mut Observation) -> Result<()> {
+        let (pod, is_masked) = self.question.ok_or("nothing is asked")?;
+        let summary = self.summary();
+        let observer = self.observer.as_mut().ok_or("the run was made without an observer")?;
+        let allowed = is_masked.then_some(self.decider.mask.as_slice());
+        observer.write(&self.decider, &summary, (pod, self.arrivals[pod].class), allowed, observation)
+    }
+
+    fn summary(&self) -> Summary {
+        let Totals { waiting, nodes, gpu_milli, cpu_milli, memory_bytes, sums, .. } = self.totals;
+        Summary {
+            nodes_used: nodes as f64,
+            cpu_share: sums[2],
+            cpu_square: sums[3],
+            cpu_taken: cpu_milli as f64,
+            memory_taken: memory_bytes as f64,
+            gpu_taken: gpu_milli as f64,
+            fragmented: sums[4..].iter().fold(0.0, |sum, cause| sum + cause).max(0.0),
+            waiting: waiting as f64,
+            ..self.summary.clone()
+        }
     }
 
     /// Answer the question.
@@ -544,7 +583,7 @@ impl Engine {
         }
         let is_feasible = |n| if is_masked { self.decider.mask[n] } else { self.decider.cluster.fits(c, n) };
         if (0..self.decider.nodes()).any(is_feasible) {
-            self.question = Some(member);
+            self.question = Some((member, is_masked));
             return Answer::Unknown;
         }
         Answer::Nowhere
@@ -619,6 +658,9 @@ impl Engine {
         } else {
             self.decider.remove(c, labels, choice);
         }
+        if let Some(observer) = &mut self.observer {
+            observer.changed(n);
+        }
         self.totals.nodes -= i64::from(is_empty(self));
         if counts {
             self.count_node(n, 1.0);
@@ -631,6 +673,13 @@ impl Engine {
 
     fn note(&mut self, time: f64, arrival: usize, outcome: Outcome) {
         let choice = self.arrivals[arrival].choice;
+        if let (Some(observer), Some(choice)) = (&mut self.observer, choice) {
+            match outcome {
+                Outcome::Bound => observer.count(arrival, choice.node, 1),
+                Outcome::Finished => observer.count(arrival, choice.node, -1),
+                Outcome::Failed | Outcome::Waiting => {}
+            }
+        }
         self.events.push(Event { time, arrival, outcome, choice, totals: self.totals });
     }
 

@@ -24,7 +24,7 @@ const STATES: usize = 1 << 16;
 
 /// What typical pods leave of a node, by the profile of a workload.
 #[derive(Clone)]
-struct Leftovers {
+pub struct Leftovers {
     /// By free milli of a device, in GPUs: the expected final loss, the rest beside the largest typical pod that fits, the
     /// free GPU if no typical pod fits, and the free GPU squared.
     by_left: Vec<[f64; 4]>,
@@ -48,10 +48,10 @@ struct Step {
 }
 
 /// A state of a node: the CPU that pods can use of it, and the milli left of each device.
-struct State<'a> {
-    node: &'a Node,
-    cpu: i64,
-    gpus: Vec<i64>,
+pub struct State<'a> {
+    pub node: &'a Node,
+    pub cpu: i64,
+    pub gpus: Vec<i64>,
 }
 
 /// Weighted sums of the features of a state, and its fragmented GPU milli.
@@ -89,7 +89,7 @@ pub struct Learned {
     now: Vec<Values>,
 }
 
-fn kind_of(class: &Class) -> usize {
+pub fn kind_of(class: &Class) -> usize {
     match class.gpu_count {
         0 => 0,
         1 if class.gpu_milli < GPU => 1,
@@ -104,7 +104,7 @@ fn device_key(left: i64) -> u64 {
 }
 
 impl Learned {
-    /// Read `learned.*`.
+    /// Read `learned.*` and `leftovers.*`.
     pub fn read(arrays: &Arrays, cluster: &Cluster, profile: &Profile) -> Result<Self> {
         let values = arrays.columns::<f64>("learned.columns")? / 2;
         let columns: Vec<Vec<f64>> = arrays.rows_of("learned.columns", FEATURES + 1, 2 * values)?;
@@ -240,24 +240,25 @@ fn weighted(weights: &[f64; FEATURES], features: &[f32; FEATURES]) -> f64 {
 }
 
 impl Leftovers {
-    fn read(arrays: &Arrays) -> Result<Self> {
-        let by_left: Vec<Vec<f64>> = arrays.rows_of("learned.by_left", GPU as usize + 1, 4)?;
-        let ratios: Vec<f64> = arrays.list_of("learned.ratios", 3)?;
-        let least: Vec<i64> = arrays.list_of("learned.least", 2)?;
+    /// Read `leftovers.*`.
+    pub fn read(arrays: &Arrays) -> Result<Self> {
+        let by_left: Vec<Vec<f64>> = arrays.rows_of("leftovers.by_left", GPU as usize + 1, 4)?;
+        let ratios: Vec<f64> = arrays.list_of("leftovers.ratios", 3)?;
+        let least: Vec<i64> = arrays.list_of("leftovers.least", 2)?;
         let types = arrays.columns::<bool>("profile.accepts")?;
         // A row is a sequence of one GPU type.
-        let width = arrays.columns::<i64>("learned.steps")?;
-        let rows: Vec<Vec<i64>> = arrays.rows("learned.steps", width)?;
+        let width = arrays.columns::<i64>("leftovers.steps")?;
+        let rows: Vec<Vec<i64>> = arrays.rows("leftovers.steps", width)?;
         if width % 3 != 0 || types == 0 || rows.is_empty() || rows.len() % (2 * types) != 0 {
             return Err(format!(
-                "learned.steps: expected two halves of sequences for {types} types, has {}",
+                "leftovers.steps: expected two halves of sequences for {types} types, has {}",
                 rows.len()
             ));
         }
         let mut steps = Vec::with_capacity(rows.len());
         for row in &rows {
             let step = |step: &[i64]| {
-                let devices = crate::arrays::index("learned.steps", step[1], 1 << 31)?;
+                let devices = crate::arrays::index("leftovers.steps", step[1], 1 << 31)?;
                 Ok(Step { cpu: step[0], devices, milli: step[2] })
             };
             steps.push(row.chunks_exact(3).map(step).collect::<Result<Vec<Step>>>()?);
@@ -275,7 +276,7 @@ impl Leftovers {
     }
 
     /// The milli-CPU that pods can still use: the free CPU, or less if memory is scarcer.
-    fn usable_cpu(&self, cpu: i64, memory: i64) -> i64 {
+    pub fn usable_cpu(&self, cpu: i64, memory: i64) -> i64 {
         if self.cpu_per_memory <= 0.0 { cpu } else { cpu.min((memory as f64 * self.cpu_per_memory) as i64) }
     }
 
@@ -293,7 +294,7 @@ impl Leftovers {
     /// The features of a state, in GPUs and in the CPU that is requested per GPU, and its fragmented GPU milli.
     ///
     /// Names and meanings are in `steersman.policies.features`, in the same order (view `gpu`).
-    fn describe(&self, profile: &Profile, state: &State) -> ([f32; FEATURES], f64) {
+    pub fn describe(&self, profile: &Profile, state: &State) -> ([f32; FEATURES], f64) {
         const GPUS: f64 = 1.0 / GPU as f64;
         let node = state.node;
         let mut left: Vec<i64> = state.gpus.iter().copied().filter(|&left| left > 0).collect();

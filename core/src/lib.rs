@@ -20,6 +20,7 @@ mod random;
 mod reservation;
 mod rules;
 mod table;
+mod views;
 
 #[allow(unsafe_code)]
 pub mod api;

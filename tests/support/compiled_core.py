@@ -12,7 +12,10 @@ from tests.support.core_library import Decider, Engine
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision import kernels
 from steersman.policies.decision.selection import SelectionRules
+from steersman.policies.features import GPU, View, bounds
 from steersman.policies.gpu_state.arrays import LearnedArrays
+from steersman.policies.gpu_state.leftover_tables import LeftoverTables
+from steersman.policies.observations.encoding import number_of
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run import Execution, Simulator
@@ -45,22 +48,26 @@ def arrays_of(state: kernels.DecisionState, selection: SelectionRules, seed: int
         arrays |= {f"kube.scored.{field}": np.asarray(value) for field, value in kube.scored._asdict().items()}
         arrays["kube.static"] = kube.static.reshape(-1, len(state.nodes.gpu_count))
     if selection.learned is not None:
-        arrays |= _learned_arrays(state.learned)
+        arrays |= _learned_arrays(state.learned) | _leftover_arrays(state.learned.leftovers)
     return {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in arrays.items()}
 
 
 def _learned_arrays(learned: LearnedArrays) -> Arrays:
-    tables = learned.leftovers
     return {
         "learned.columns": learned.columns,
         "learned.rules": learned.rules,
         "learned.pods": learned.pods,
         "learned.layers": learned.layers,
         "learned.sizes": learned.sizes,
-        "learned.by_left": tables.by_left,
-        "learned.steps": tables.steps.reshape(tables.steps.shape[0] * tables.steps.shape[1], -1),
-        "learned.ratios": tables.ratios,
-        "learned.least": tables.least,
+    }
+
+
+def _leftover_arrays(tables: LeftoverTables) -> Arrays:
+    return {
+        "leftovers.by_left": tables.by_left,
+        "leftovers.steps": tables.steps.reshape(tables.steps.shape[0] * tables.steps.shape[1], -1),
+        "leftovers.ratios": tables.ratios,
+        "leftovers.least": tables.least,
     }
 
 
@@ -71,6 +78,15 @@ def decider_of(state: kernels.DecisionState, selection: SelectionRules, seed: in
 
 def both_runs(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> tuple[Execution, Engine]:
     """Return a run of the kernels and one of the core, at the end of both, with no reasons."""
+    execution, engine = both_begun(simulator, plan, policy, seed)
+    assert execution.advance(MANY) == engine.advance(MANY) == event_arrays.DONE
+    return execution, engine
+
+
+def both_begun(
+    simulator: Simulator, plan: Schedule, policy: Policy, seed: int, view: View | None = None
+) -> tuple[Execution, Engine]:
+    """Return both runs before their first event; `view`: what is observed."""
     captured: Arrays = {}
 
     def new_run(cluster: kernels.DecisionState, *rest: Any) -> event_arrays.Run:
@@ -82,6 +98,8 @@ def both_runs(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -
     original = event_arrays.new_run
     with patch.object(event_arrays, "new_run", new_run):
         execution = Execution(simulator, plan, policy, seed, record=False)
+    if view is not None:
+        captured.update(_observed_arrays(simulator, plan, execution.cluster, view))
     engine = Engine(captured)
     if plan.standing:
         node, devices = (each[plan.pods[: plan.standing]] for each in simulator.recorded)
@@ -89,8 +107,19 @@ def both_runs(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -
     engine.let_leave(plan.time[: plan.standing], plan.duration[: plan.standing])
     if plan.queued:
         engine.queue_first(plan.queued)
-    assert execution.advance(MANY) == engine.advance(MANY) == event_arrays.DONE
     return execution, engine
+
+
+def _observed_arrays(simulator: Simulator, plan: Schedule, cluster: kernels.DecisionState, view: View) -> Arrays:
+    places = simulator.places
+    return _leftover_arrays(cluster.learned.leftovers) | {
+        "observer.view": np.array(number_of(view)),
+        "observer.rack": places.rack[plan.nodes],
+        "observer.racks": np.array(places.racks),
+        "observer.owner": places.owner[plan.pods],
+        "observer.owners": np.array(places.owners),
+        "observer.bounds": np.stack(bounds(GPU.node), axis=1).astype(np.float64),
+    }
 
 
 def _run_arrays(

@@ -25,10 +25,13 @@ NOWHERE = -1
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 
 _NUMBER, _SIZE, _BYTES = ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
 _INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C_CONTIGUOUS")
 _FLOATS = np.ctypeslib.ndpointer(np.float64, flags="C_CONTIGUOUS")
+_SINGLES = np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
+_FLAGS = np.ctypeslib.ndpointer(np.int8, flags="C_CONTIGUOUS")
 _FUNCTIONS: dict[str, list[Any]] = {
     "decider_new": [_BYTES, _SIZE],
     "forget": [_NUMBER],
@@ -42,6 +45,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "engine_let_leave": [_NUMBER, _FLOATS, _FLOATS, _SIZE],
     "engine_queue_first": [_NUMBER, _SIZE],
     "engine_advance": [_NUMBER, _SIZE],
+    "engine_question": [_NUMBER],
+    "engine_observe": [_NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, np.ctypeslib.ndpointer(np.uintp)],
     "engine_answer": [_NUMBER, _NUMBER],
     "engine_set_head": [_NUMBER, _NUMBER],
     "engine_count": [_NUMBER],
@@ -148,6 +153,16 @@ class Engine:
     def advance(self, until: int) -> int:
         """Handle events until so many are recorded; return why it stopped, see `event_arrays.DONE`."""
         return call("engine_advance", self._number, until)
+
+    @property
+    def question(self) -> int:
+        """Return the arrival whose node the engine asks for."""
+        return call("engine_question", self._number)
+
+    def observe(self, nodes: Singles, pod: Singles, context: Singles, mask: npt.NDArray[np.int8]) -> None:
+        """Write what is observed: rows of nodes, [N, F], of the pod and of the cluster, and the feasible nodes, [N]."""
+        parts = (nodes, pod, context, mask)
+        call("engine_observe", self._number, *parts, np.array([part.size for part in parts], dtype=np.uintp))
 
     def answer(self, node: int) -> None:
         """Choose the node of the pod that the engine asked about."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from tests.support.compiled_core import arrays_of, both_runs, decider_of
-from tests.support.core_library import LIBRARY, NOWHERE, Decider
+from tests.support.compiled_core import arrays_of, both_begun, both_runs, decider_of
+from tests.support.core_library import LIBRARY, NOWHERE, Decider, Singles
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.configurations import configuration_of
 from tests.support.differential.draws import RandomDraws
@@ -24,14 +25,16 @@ from steersman.core.errors import SteersmanError
 from steersman.policies.base import Policy
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
-from steersman.policies.features import GPU, POD_KINDS
+from steersman.policies.features import CLUSTER, GPU, POD_KINDS, View
 from steersman.policies.files.kube_configuration import profiles_of
 from steersman.policies.gpu_state.arrays import WEIGHTS, empty_learned
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.linear import LinearPolicy
+from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
+from steersman.simulation.event_arrays import ANSWER, DONE, NEEDS_ACTION, QUESTION
 from steersman.simulation.protocols import Protocol
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.formats.openb import embedded
@@ -207,6 +210,42 @@ def test_core_computes_learned_scores_as_the_kernels(kind: str) -> None:
         workload = random_workload(seed, runs=bool(seed % 2))
         compare_runs(workload, "arrivals" if seed % 2 else "timed", learned_policy(kind, seed), seed, None)
     assert compare_runs(embedded("gpushare40"), "inflation", learned_policy(kind, 1), 42, None) > 10_000
+
+
+class RecordingNetwork:
+    """Network with arbitrary scores; keeps the last observation."""
+
+    def __init__(self) -> None:
+        self.last: tuple[npt.NDArray[np.generic], ...] = ()
+
+    def scores(self, nodes: Singles, pod: Singles, context: Singles, mask: npt.NDArray[np.bool_], _: object) -> Singles:
+        self.last = (nodes.copy(), pod.copy(), context.copy(), mask.astype(np.int8))
+        return np.sin(1e3 * nodes.sum(axis=1) + np.arange(len(nodes))).astype(np.float32)
+
+
+@pytest.mark.parametrize("view", [CLUSTER, GPU], ids=lambda view: view.name)
+def test_core_observes_what_the_encoder_does(view: View) -> None:
+    decisions = 0
+    for seed in range(4_000, 4_000 + examples(40)):
+        protocol: Protocol = "timed" if seed % 2 else "arrivals"
+        workload = random_workload(seed, runs=protocol == "arrivals")
+        plan = schedule(workload, protocol, seed=seed, ratio=1.3, load=None, mean_duration=None)
+        network = RecordingNetwork()
+        policy = NetworkPolicy("recording", view, network)  # type: ignore[arg-type]
+        execution, engine = both_begun(Simulator(workload), plan, policy, seed, view)
+        while (status := execution.advance(1 << 40)) != DONE:
+            assert engine.advance(1 << 40) == status == NEEDS_ACTION
+            execution.answer()
+            buffers = tuple(np.full_like(part, 7) for part in network.last)
+            engine.observe(*buffers)  # type: ignore[arg-type]
+            for ours, theirs in zip(buffers, network.last, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
+            assert engine.question == execution.run.question[QUESTION]
+            engine.answer(int(execution.run.question[ANSWER]))
+            decisions += 1
+        assert engine.advance(1 << 40) == DONE
+        assert engine.events()[1].tolist() == execution._record().numbers.tolist()
+    assert decisions > 300
 
 
 def test_core_runs_the_forecast_as_the_event_loop() -> None:

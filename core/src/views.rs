@@ -1,0 +1,407 @@
+//! What a network observes of a decision: features of nodes, of the pod, and of the cluster.
+//!
+//! Names and meanings are in `steersman.policies.features`, in the same order. Features of a node that depend on the
+//! pod's class and this node alone are kept for each class, and those of changed nodes are computed again; the others
+//! depend on the rest of the cluster or on the pod's owner, and are written for every decision.
+
+use crate::arrays::{Arrays, Result, index, optional};
+use crate::cluster::{CPU, Class, Cluster, GPU, MEMORY, Node, PODS};
+use crate::decide::Decider;
+use crate::fragmentation::{DeviceChange, Fragments, Profile};
+use crate::learned::{FEATURES, KINDS, Leftovers, State, kind_of};
+use crate::rules::fgd_points;
+
+/// Features of a pod and of the cluster, equal in all views.
+pub const POD: usize = 11;
+pub const CONTEXT: usize = 10;
+/// Features of a node in the view `cluster`, and where those begin that are written for every decision.
+const CLUSTER: usize = 28;
+const SHARED: usize = 22;
+/// Features of a node in the view `gpu`: of the state after a placement, of its change, and FGD's score.
+const GPU_VIEW: usize = 2 * FEATURES + 1;
+
+const GIB: f64 = (1u64 << 30) as f64;
+const TIB: f64 = (1u64 << 40) as f64;
+/// Upper bound of amounts without a natural one.
+const MANY: f64 = 8.0;
+/// A variance below it is rounding, since sums are updated by adding and subtracting.
+const RESIDUE: f64 = 1e-12;
+
+/// The state of the cluster, over the nodes that some pod may enter.
+#[derive(Clone, Default)]
+pub struct Summary {
+    pub nodes: f64,
+    pub nodes_used: f64,
+    pub cpu_nodes: f64,
+    /// Sum over nodes of the share of CPU in use, and of its square.
+    pub cpu_share: f64,
+    pub cpu_square: f64,
+    pub cpu_taken: f64,
+    pub cpu_total: f64,
+    pub memory_taken: f64,
+    pub memory_total: f64,
+    pub gpu_taken: f64,
+    pub gpu_total: f64,
+    pub fragmented: f64,
+    pub waiting: f64,
+}
+
+impl Summary {
+    /// The constant entries of eligible nodes; the rest is 0.
+    pub fn of(nodes: &[Node], eligible: &[bool]) -> Self {
+        let mut summary = Summary::default();
+        for (node, _) in nodes.iter().zip(eligible).filter(|(_, eligible)| **eligible) {
+            summary.nodes += 1.0;
+            summary.cpu_nodes += if node.allocatable[CPU] > 0 { 1.0 } else { 0.0 };
+            summary.cpu_total += node.allocatable[CPU] as f64;
+            summary.memory_total += node.allocatable[MEMORY] as f64;
+            summary.gpu_total += (GPU * node.gpus.len() as i64) as f64;
+        }
+        summary
+    }
+
+    /// The mean over nodes of the share of CPU in use.
+    fn cpu_mean(&self) -> f64 {
+        self.cpu_share / self.cpu_nodes.max(1.0)
+    }
+
+    /// The standard deviation over nodes of the share of CPU in use.
+    fn cpu_deviation(&self) -> f64 {
+        let mean = self.cpu_mean();
+        let variance = self.cpu_square / self.cpu_nodes.max(1.0) - mean * mean;
+        if variance > RESIDUE { variance.sqrt() } else { 0.0 }
+    }
+}
+
+/// What is observed of nodes.
+#[derive(Clone)]
+enum View {
+    Cluster,
+    /// Of the GPUs alone; features are clipped to these bounds.
+    Gpu {
+        leftovers: Box<Leftovers>,
+        bounds: Vec<[f64; 2]>,
+    },
+}
+
+/// Where the running pods of an owner (a Deployment, a job) are.
+#[derive(Clone)]
+struct Owner {
+    running: i32,
+    on_node: Vec<i32>,
+    in_rack: Vec<i32>,
+}
+
+/// Features of all nodes for a class, and where it fits, as of a length of the log of changes.
+#[derive(Clone, Default)]
+struct Rows {
+    features: Vec<f32>,
+    fits: Vec<bool>,
+    seen: Option<usize>,
+}
+
+/// The observer of a run.
+#[derive(Clone)]
+pub struct Observer {
+    view: View,
+    /// By node.
+    racks: Vec<Option<usize>>,
+    owners: Vec<Owner>,
+    /// By arrival.
+    owner_of: Vec<Option<usize>>,
+    rows: Vec<Rows>,
+    log: Vec<usize>,
+    visited: Vec<usize>,
+    updates: usize,
+}
+
+/// Buffers of an observation: rows of nodes, the pod, the cluster, and where the pod may run.
+pub struct Observation<'a> {
+    pub nodes: &'a mut [f32],
+    pub pod: &'a mut [f32],
+    pub context: &'a mut [f32],
+    pub mask: &'a mut [i8],
+}
+
+impl Observer {
+    /// Read `observer.*`, and `leftovers.*` for the view `gpu`.
+    pub fn read(arrays: &Arrays, cluster: &Cluster, arrivals: usize) -> Result<Self> {
+        let view = match arrays.number("observer.view")? {
+            0 => View::Cluster,
+            1 => {
+                let bounds: Vec<Vec<f64>> = arrays.rows_of("observer.bounds", GPU_VIEW, 2)?;
+                let bounds = bounds.iter().map(|row| [row[0], row[1]]).collect();
+                View::Gpu { leftovers: Box::new(Leftovers::read(arrays)?), bounds }
+            }
+            other => return Err(format!("observer.view: {other} is no view")),
+        };
+        let nodes = cluster.nodes.len();
+        let count = index("observer.racks", arrays.number("observer.racks")?, 1 << 31)?;
+        let racks: Vec<i64> = arrays.list_of("observer.rack", nodes)?;
+        let owners = index("observer.owners", arrays.number("observer.owners")?, 1 << 31)?;
+        let owner_of: Vec<i64> = arrays.list_of("observer.owner", arrivals)?;
+        let owner = Owner { running: 0, on_node: vec![0; nodes], in_rack: vec![0; count] };
+        Ok(Observer {
+            view,
+            racks: racks.iter().map(|&rack| optional("observer.rack", rack, count)).collect::<Result<_>>()?,
+            owners: vec![owner; owners],
+            owner_of: owner_of.iter().map(|&owner| optional("observer.owner", owner, owners)).collect::<Result<_>>()?,
+            rows: vec![Rows::default(); cluster.classes.len()],
+            log: Vec::new(),
+            visited: vec![0; nodes],
+            updates: 0,
+        })
+    }
+
+    pub fn width(&self) -> usize {
+        match self.view {
+            View::Cluster => CLUSTER,
+            View::Gpu { .. } => GPU_VIEW,
+        }
+    }
+
+    /// Count an arrival that was bound to a node (1), or that left it (-1), among the pods of its owner.
+    pub fn count(&mut self, arrival: usize, n: usize, sign: i32) {
+        if let Some(owner) = self.owner_of[arrival].map(|owner| &mut self.owners[owner]) {
+            owner.running += sign;
+            owner.on_node[n] += sign;
+            if let Some(rack) = self.racks[n] {
+                owner.in_rack[rack] += sign;
+            }
+        }
+    }
+
+    /// Note that a node has changed.
+    pub fn changed(&mut self, n: usize) {
+        if self.log.len() == 64 * self.racks.len() {
+            self.log.clear();
+            self.rows.iter_mut().for_each(|rows| rows.seen = None);
+        }
+        self.log.push(n);
+    }
+
+    /// Write the observation for an arrival of a class; `allowed`: where it may run, if other pods matter to it.
+    pub fn write(
+        &mut self,
+        decider: &Decider,
+        summary: &Summary,
+        (arrival, c): (usize, usize),
+        allowed: Option<&[bool]>,
+        observation: &mut Observation,
+    ) -> Result<()> {
+        let cluster = &decider.cluster;
+        let rows = cluster.nodes.len();
+        let lengths =
+            [observation.nodes.len(), observation.pod.len(), observation.context.len(), observation.mask.len()];
+        let expected = [rows * self.width(), POD, CONTEXT, rows];
+        if lengths != expected {
+            return Err(format!("an observation has {expected:?} numbers, not {lengths:?}"));
+        }
+        self.update(cluster, &decider.profile, &decider.fragments, c);
+        let rows = &self.rows[c];
+        observation.nodes.copy_from_slice(&rows.features);
+        let fits = allowed.unwrap_or(&rows.fits);
+        for (mask, fits) in observation.mask.iter_mut().zip(fits) {
+            *mask = i8::from(*fits);
+        }
+        let owner = self.owner_of[arrival].map(|owner| &self.owners[owner]).filter(|owner| owner.running != 0);
+        if matches!(self.view, View::Cluster) {
+            self.write_shared(cluster, summary, owner, observation.nodes);
+        }
+        let feasible = observation.mask.iter().filter(|mask| **mask != 0).count();
+        write_pod(&cluster.classes[c], owner.map_or(0, |owner| owner.running), observation.pod);
+        write_context(summary, feasible, observation.context);
+        Ok(())
+    }
+
+    fn update(&mut self, cluster: &Cluster, profile: &Profile, fragments: &[Fragments], c: usize) {
+        let (width, count) = (self.width(), cluster.nodes.len());
+        let rows = &mut self.rows[c];
+        let changed = match rows.seen.replace(self.log.len()) {
+            Some(seen) => &self.log[seen..],
+            None => {
+                (rows.features, rows.fits) = (vec![0.0; width * count], vec![false; count]);
+                &(0..count).collect::<Vec<_>>()
+            }
+        };
+        self.updates += 1;
+        for &n in changed {
+            if std::mem::replace(&mut self.visited[n], self.updates) != self.updates {
+                rows.fits[n] = cluster.fits(c, n);
+                let row = &mut rows.features[n * width..][..width];
+                let (node, class) = (&cluster.nodes[n], &cluster.classes[c]);
+                match &self.view {
+                    View::Cluster => write_node(node, class, rows.fits[n], profile, &fragments[n], row),
+                    View::Gpu { leftovers, bounds } if rows.fits[n] => {
+                        write_gpu_node(leftovers, bounds, node, class, profile, row);
+                    }
+                    View::Gpu { .. } => row.fill(0.0),
+                }
+            }
+        }
+    }
+
+    /// Write the features of nodes that depend on the rest of the cluster and on the pod's owner.
+    fn write_shared(&self, cluster: &Cluster, summary: &Summary, owner: Option<&Owner>, rows: &mut [f32]) {
+        let mean = summary.cpu_mean() as f32;
+        for (n, row) in rows.chunks_exact_mut(CLUSTER).enumerate() {
+            let has_cpu = cluster.nodes[n].allocatable[CPU] > 0;
+            // The first features are the shares that are free, before and after.
+            let [before, after] = [row[0], row[1]].map(|free| if has_cpu { 1.0 - free - mean } else { 0.0 });
+            let [on_node, in_rack] = owner.map_or([0.0; 2], |owner| {
+                let share = |pods: i32| (f64::from(pods) / f64::from(owner.running)) as f32;
+                [share(owner.on_node[n]), self.racks[n].map_or(0.0, |rack| share(owner.in_rack[rack]))]
+            });
+            row[SHARED..].copy_from_slice(&[before, after, before * before, after * after, on_node, in_rack]);
+        }
+    }
+}
+
+/// A share in [0, 1], 0 if the total is 0. Free amounts may be negative on a node that shrank.
+fn part(amount: f64, total: f64) -> f64 {
+    if total > 0.0 { (amount / total).clamp(0.0, 1.0) } else { 0.0 }
+}
+
+/// An amount in [0, 8] units.
+fn units(amount: f64, unit: f64) -> f64 {
+    (amount / unit).clamp(0.0, MANY)
+}
+
+fn flag(is_so: bool) -> f64 {
+    if is_so { 1.0 } else { 0.0 }
+}
+
+/// Write the features of the view `cluster` that depend on one node; where the pod does not fit, "after" is "before".
+fn write_node(node: &Node, class: &Class, fits: bool, profile: &Profile, fragments: &Fragments, row: &mut [f32]) {
+    let wanted = |r: usize| if fits { class.request[r] } else { 0 };
+    let free = [CPU, MEMORY, PODS].map(|r| (node.free[r], node.free[r] - wanted(r), node.allocatable[r]));
+    let mut features = [0.0; SHARED];
+    for (i, (before, after, all)) in free.into_iter().enumerate() {
+        features[2 * i] = part(before as f64, all as f64);
+        features[2 * i + 1] = part(after as f64, all as f64);
+    }
+    features[8] = units(free[0].1 as f64, 128_000.0);
+    features[9] = units(free[1].1 as f64, TIB);
+    features[19] = flag(node.free[PODS] == node.allocatable[PODS]);
+    if node.gpus.is_empty() {
+        features[18] = if fits { 0.5 } else { 0.0 }; // FGD's score where nothing changes: sigmoid(0)
+    } else {
+        write_devices(node, class, fits, profile, fragments, &mut features);
+    }
+    for (cell, feature) in row.iter_mut().zip(features) {
+        *cell = feature as f32;
+    }
+}
+
+fn write_devices(
+    node: &Node,
+    class: &Class,
+    fits: bool,
+    profile: &Profile,
+    fragments: &Fragments,
+    features: &mut [f64; SHARED],
+) {
+    let devices = if fits { node.best_devices(class) } else { 0 };
+    let mut placed = node.clone();
+    let mut before = GPU; // pods without devices change none
+    for (d, left) in placed.gpus.iter_mut().enumerate().filter(|(d, _)| devices >> d & 1 == 1) {
+        before = node.gpus[d];
+        *left -= class.gpu_milli;
+    }
+    let count = node.gpus.len();
+    let whole = |node: &Node| node.gpus.iter().filter(|&&left| left == GPU).count();
+    let partial = || placed.gpus.iter().copied().filter(|&left| left > 0 && left != GPU);
+    let idle = node.idle_gpu();
+    let (mut taken, mut fragmented) = (0, fragments.total);
+    if fits {
+        let devices = node.devices_taken(class);
+        taken = devices * class.gpu_milli;
+        let cpu = node.free[CPU] - class.request[CPU];
+        fragmented = if devices > 1 && class.gpu_milli < GPU {
+            // Devices with different free milli have no closed form.
+            profile.fragments_of(node.gpu_type, cpu, &placed.gpus).total
+        } else {
+            let change = DeviceChange { devices, before, after: before - class.gpu_milli };
+            profile.after(fragments, node.gpu_type, cpu, idle - taken, change)
+        };
+    }
+    let all = (GPU * count as i64) as f64;
+    features[6] = idle as f64 / all;
+    features[7] = (idle - taken) as f64 / all;
+    features[10] = units((idle - taken) as f64, MANY * GPU as f64);
+    features[11] = units(count as f64, MANY);
+    features[12] = units(whole(node) as f64, MANY);
+    features[13] = units(whole(&placed) as f64, MANY);
+    features[14] = units(partial().count() as f64, MANY);
+    features[15] = partial().max().unwrap_or(0) as f64 / GPU as f64;
+    features[16] = units(fragments.total, MANY * GPU as f64);
+    features[17] = units(fragmented, MANY * GPU as f64);
+    let lost = -(fragments.total - fragmented) / GPU as f64;
+    features[18] = if fits { 1.0 / (1.0 + libm::exp(lost)) } else { 0.0 };
+    features[20] = flag(whole(node) == count);
+    features[21] = flag(whole(&placed) == count);
+}
+
+/// Write the features of the view `gpu`: of the best-fit devices, clipped.
+fn write_gpu_node(
+    leftovers: &Leftovers,
+    bounds: &[[f64; 2]],
+    node: &Node,
+    class: &Class,
+    profile: &Profile,
+    row: &mut [f32],
+) {
+    let devices = node.best_devices(class);
+    let gpus = node.gpus.iter().enumerate();
+    let left = gpus.map(|(d, &left)| if devices >> d & 1 == 1 { left - class.gpu_milli } else { left });
+    let cpu = leftovers.usable_cpu(node.free[CPU], node.free[MEMORY]);
+    let before = leftovers.describe(profile, &State { node, cpu, gpus: node.gpus.clone() });
+    let cpu = leftovers.usable_cpu(node.free[CPU] - class.request[CPU], node.free[MEMORY] - class.request[MEMORY]);
+    let after = leftovers.describe(profile, &State { node, cpu, gpus: left.collect() });
+    for (i, (after, before)) in after.0.iter().zip(before.0).enumerate() {
+        (row[i], row[FEATURES + i]) = (*after, after - before);
+    }
+    row[2 * FEATURES] = fgd_points(before.1, after.1) as f32;
+    for (cell, [low, high]) in row.iter_mut().zip(bounds) {
+        *cell = f64::from(*cell).max(*low).min(*high) as f32;
+    }
+}
+
+fn write_pod(class: &Class, running: i32, out: &mut [f32]) {
+    let (cores, gib) = (class.request[CPU] as f64 / 1000.0, class.request[MEMORY] as f64 / GIB);
+    let running = f64::from(running);
+    let features = [
+        units(cores, 32.0),
+        (libm::log2(1.0 + cores) / 7.0).min(2.0),
+        units(gib, 256.0),
+        (libm::log2(1.0 + gib) / 10.0).min(2.0),
+        units(class.gpu_count as f64, MANY),
+        class.gpu_milli as f64 / GPU as f64,
+        running / (running + 8.0),
+    ];
+    for (kind, cell) in out[..KINDS].iter_mut().enumerate() {
+        *cell = if kind == kind_of(class) { 1.0 } else { 0.0 };
+    }
+    for (cell, feature) in out[KINDS..].iter_mut().zip(features) {
+        *cell = feature as f32;
+    }
+}
+
+fn write_context(summary: &Summary, feasible: usize, out: &mut [f32]) {
+    let nodes = summary.nodes.max(1.0);
+    let features = [
+        part(summary.cpu_taken, summary.cpu_total),
+        part(summary.memory_taken, summary.memory_total),
+        part(summary.gpu_taken, summary.gpu_total),
+        part(summary.fragmented, summary.gpu_total - summary.gpu_taken),
+        summary.cpu_mean().clamp(0.0, 1.0),
+        summary.cpu_deviation().min(1.0),
+        summary.nodes_used / nodes,
+        feasible as f64 / nodes,
+        summary.waiting / (summary.waiting + 16.0),
+        libm::log2(1.0 + nodes) / 20.0,
+    ];
+    for (cell, feature) in out.iter_mut().zip(features) {
+        *cell = feature as f32;
+    }
+}
