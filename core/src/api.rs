@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use crate::arrays::{Error, Result, index};
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, Stop};
+use crate::episode::{Batch, Observations, Step};
 use crate::views::Observation;
 
 const FAILED: i64 = -1;
@@ -26,6 +27,7 @@ struct Objects {
 enum Object {
     Decider(Arc<Mutex<Decider>>),
     Engine(Arc<Mutex<Engine>>),
+    Batch(Arc<Mutex<Batch>>),
 }
 
 thread_local! {
@@ -63,14 +65,21 @@ fn ask<T>(object: &Mutex<T>, call: impl FnOnce(&mut T) -> Result<i64>) -> Result
 fn with_decider(number: i64, call: impl FnOnce(&mut Decider) -> Result<i64>) -> i64 {
     answer(|| match object(number)? {
         Object::Decider(decider) => ask(&decider, call),
-        Object::Engine(_) => Err(format!("object {number} is not a decider")),
+        _ => Err(format!("object {number} is not a decider")),
     })
 }
 
 fn with_engine(number: i64, call: impl FnOnce(&mut Engine) -> Result<i64>) -> i64 {
     answer(|| match object(number)? {
         Object::Engine(engine) => ask(&engine, call),
-        Object::Decider(_) => Err(format!("object {number} is not an engine")),
+        _ => Err(format!("object {number} is not an engine")),
+    })
+}
+
+fn with_batch(number: i64, call: impl FnOnce(&mut Batch) -> Result<i64>) -> i64 {
+    answer(|| match object(number)? {
+        Object::Batch(batch) => ask(&batch, call),
+        _ => Err(format!("object {number} is not a batch")),
     })
 }
 
@@ -390,5 +399,107 @@ pub unsafe extern "C" fn steersman_engine_events(
             ]);
         }
         Ok(engine.events.len() as i64)
+    })
+}
+
+/// Make a batch of so many episodes; return its number.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_batch_new(count: usize) -> i64 {
+    answer(|| Ok(keep(Object::Batch(Arc::new(Mutex::new(Batch::new(count.min(1 << 20))))))))
+}
+
+/// Buffers of observations: pointers, and how many numbers each has.
+#[repr(C)]
+pub struct Buffers {
+    nodes: *mut f32,
+    pods: *mut f32,
+    contexts: *mut f32,
+    masks: *mut i8,
+    lengths: [usize; 4],
+}
+
+impl Buffers {
+    /// # Safety
+    /// The buffers have these lengths.
+    unsafe fn observations(&self) -> Observations<'_> {
+        let [nodes, pods, contexts, masks] = self.lengths;
+        // SAFETY: the caller's, as above.
+        unsafe {
+            Observations {
+                nodes: std::slice::from_raw_parts_mut(self.nodes, nodes),
+                pods: std::slice::from_raw_parts_mut(self.pods, pods),
+                contexts: std::slice::from_raw_parts_mut(self.contexts, contexts),
+                masks: std::slice::from_raw_parts_mut(self.masks, masks),
+            }
+        }
+    }
+}
+
+/// Begin an episode of a safetensors file, see `Episode::begin`; return 1 if it asks, 0 if it has ended.
+///
+/// # Safety
+/// `bytes` has `length` bytes, and the buffers their lengths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_begin(
+    batch: i64,
+    e: i64,
+    bytes: *const u8,
+    length: usize,
+    buffers: &Buffers,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (bytes, mut observations) = unsafe { (std::slice::from_raw_parts(bytes, length), buffers.observations()) };
+    with_batch(batch, |batch| batch.begin(e, bytes, &mut observations).map(i64::from))
+}
+
+/// Take an action in every episode; write rewards, and 1 where an episode is terminated or truncated.
+///
+/// # Safety
+/// `actions`, `rewards`, `terminated` and `truncated` have `count` numbers, and the buffers their lengths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_step(
+    batch: i64,
+    actions: *const i64,
+    rewards: *mut f64,
+    terminated: *mut i8,
+    truncated: *mut i8,
+    count: usize,
+    buffers: &Buffers,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (actions, rewards, terminated, truncated, mut observations) = unsafe {
+        (
+            std::slice::from_raw_parts(actions, count),
+            std::slice::from_raw_parts_mut(rewards, count),
+            std::slice::from_raw_parts_mut(terminated, count),
+            std::slice::from_raw_parts_mut(truncated, count),
+            buffers.observations(),
+        )
+    };
+    with_batch(batch, |batch| {
+        let mut steps = vec![Step { reward: 0.0, terminated: false, truncated: false }; count];
+        batch.step(actions, &mut steps, &mut observations)?;
+        for (e, step) in steps.into_iter().enumerate() {
+            rewards[e] = step.reward;
+            (terminated[e], truncated[e]) = (i8::from(step.terminated), i8::from(step.truncated));
+        }
+        Ok(0)
+    })
+}
+
+/// Write the states of an episode: now, before the last action, and right after it, 15 numbers each.
+///
+/// # Safety
+/// `states` has room for 45 numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_states(batch: i64, e: usize, states: *mut f64) -> i64 {
+    // SAFETY: the caller's, as above.
+    let states = unsafe { std::slice::from_raw_parts_mut(states, 45) };
+    with_batch(batch, |batch| {
+        let episode = batch.episode(e)?;
+        for (row, summary) in states.chunks_exact_mut(15).zip([&episode.now, &episode.before, &episode.after]) {
+            row.copy_from_slice(&summary.numbers());
+        }
+        Ok(0)
     })
 }

@@ -242,7 +242,8 @@ impl Engine {
         observer.write(&self.decider, &summary, (pod, self.arrivals[pod].class), allowed, observation)
     }
 
-    fn summary(&self) -> Summary {
+    /// The state of the cluster.
+    pub fn summary(&self) -> Summary {
         let Totals { waiting, nodes, gpu_milli, cpu_milli, memory_bytes, sums, .. } = self.totals;
         Summary {
             nodes_used: nodes as f64,
@@ -255,6 +256,32 @@ impl Engine {
             waiting: waiting as f64,
             ..self.summary.clone()
         }
+    }
+
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// When the first pod arrives.
+    pub fn first_time(&self) -> f64 {
+        self.arrivals.first().map_or(0.0, |arrival| arrival.time)
+    }
+
+    /// When the pod of the question arrives; None: nothing waits, or it has waited and is tried again.
+    pub fn time_of_new_arrival(&self) -> Option<f64> {
+        let (pod, _) = self.question?;
+        (self.waits && self.pass == Pass::None).then(|| self.arrivals[pod].time)
+    }
+
+    /// See `Observer::share_nearby`.
+    pub fn share_nearby(&self, arrival: usize, n: usize) -> f64 {
+        self.observer.as_ref().map_or(1.0, |observer| observer.share_nearby(arrival, n))
+    }
+
+    /// How many features of a node are observed.
+    pub fn observed_features(&self) -> Result<usize> {
+        let observer = self.observer.as_ref().ok_or("the run was made without an observer")?;
+        Ok(observer.width())
     }
 
     /// Answer the question.

@@ -10,6 +10,7 @@ mod cluster;
 mod constraints;
 mod decide;
 mod engine;
+mod episode;
 mod fragmentation;
 mod history;
 mod kube;

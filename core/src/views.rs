@@ -44,6 +44,10 @@ pub struct Summary {
     pub gpu_total: f64,
     pub fragmented: f64,
     pub waiting: f64,
+    /// Pod-seconds waited since this state began.
+    pub pod_seconds_waited: f64,
+    /// Share of the placed pod's owner's running pods in the rack that it went to.
+    pub rack_locality: f64,
 }
 
 impl Summary {
@@ -60,16 +64,49 @@ impl Summary {
         summary
     }
 
+    /// The numbers in the order of `steersman.objectives.summary`.
+    pub fn numbers(&self) -> [f64; 15] {
+        let Summary { nodes, nodes_used, cpu_nodes, cpu_share, cpu_square, cpu_taken, cpu_total, .. } = *self;
+        let Summary { memory_taken, memory_total, gpu_taken, gpu_total, fragmented, waiting, .. } = *self;
+        let cpu = [nodes, nodes_used, cpu_nodes, cpu_share, cpu_square, cpu_taken, cpu_total];
+        let others = [memory_taken, memory_total, gpu_taken, gpu_total, fragmented, waiting];
+        let mut numbers = [0.0; 15];
+        numbers[..7].copy_from_slice(&cpu);
+        numbers[7..13].copy_from_slice(&others);
+        numbers[13..].copy_from_slice(&[self.pod_seconds_waited, self.rack_locality]);
+        numbers
+    }
+
     /// The mean over nodes of the share of CPU in use.
     fn cpu_mean(&self) -> f64 {
         self.cpu_share / self.cpu_nodes.max(1.0)
     }
 
     /// The standard deviation over nodes of the share of CPU in use.
-    fn cpu_deviation(&self) -> f64 {
+    pub fn cpu_deviation(&self) -> f64 {
         let mean = self.cpu_mean();
         let variance = self.cpu_square / self.cpu_nodes.max(1.0) - mean * mean;
         if variance > RESIDUE { variance.sqrt() } else { 0.0 }
+    }
+
+    /// Write the features of the cluster, where the pod fits on so many nodes.
+    pub fn write_context(&self, feasible: usize, out: &mut [f32]) {
+        let nodes = self.nodes.max(1.0);
+        let features = [
+            part(self.cpu_taken, self.cpu_total),
+            part(self.memory_taken, self.memory_total),
+            part(self.gpu_taken, self.gpu_total),
+            part(self.fragmented, self.gpu_total - self.gpu_taken),
+            self.cpu_mean().clamp(0.0, 1.0),
+            self.cpu_deviation().min(1.0),
+            self.nodes_used / nodes,
+            feasible as f64 / nodes,
+            self.waiting / (self.waiting + 16.0),
+            libm::log2(1.0 + nodes) / 20.0,
+        ];
+        for (cell, feature) in out.iter_mut().zip(features) {
+            *cell = feature as f32;
+        }
     }
 }
 
@@ -123,6 +160,17 @@ pub struct Observation<'a> {
     pub mask: &'a mut [i8],
 }
 
+impl Observation<'_> {
+    /// The part of larger buffers that so many nodes with so many features fill.
+    pub fn first(&mut self, nodes: usize, width: usize) -> Result<Observation<'_>> {
+        if self.mask.len() < nodes || self.nodes.len() < nodes * width {
+            return Err(format!("an observation has room for {} nodes, not for {nodes}", self.mask.len()));
+        }
+        let (rows, mask) = (&mut self.nodes[..nodes * width], &mut self.mask[..nodes]);
+        Ok(Observation { nodes: rows, pod: self.pod, context: self.context, mask })
+    }
+}
+
 impl Observer {
     /// Read `observer.*`, and `leftovers.*` for the view `gpu`.
     pub fn read(arrays: &Arrays, cluster: &Cluster, arrivals: usize) -> Result<Self> {
@@ -171,6 +219,17 @@ impl Observer {
         }
     }
 
+    /// The share of an arrival's owner's running pods in the rack of a node, or on it if it has none; 1 without pods.
+    pub fn share_nearby(&self, arrival: usize, n: usize) -> f64 {
+        match self.owner_of[arrival].map(|owner| &self.owners[owner]).filter(|owner| owner.running != 0) {
+            Some(owner) => {
+                let near = self.racks[n].map_or(owner.on_node[n], |rack| owner.in_rack[rack]);
+                f64::from(near) / f64::from(owner.running)
+            }
+            None => 1.0,
+        }
+    }
+
     /// Note that a node has changed.
     pub fn changed(&mut self, n: usize) {
         if self.log.len() == 64 * self.racks.len() {
@@ -210,7 +269,7 @@ impl Observer {
         }
         let feasible = observation.mask.iter().filter(|mask| **mask != 0).count();
         write_pod(&cluster.classes[c], owner.map_or(0, |owner| owner.running), observation.pod);
-        write_context(summary, feasible, observation.context);
+        summary.write_context(feasible, observation.context);
         Ok(())
     }
 
@@ -383,25 +442,6 @@ fn write_pod(class: &Class, running: i32, out: &mut [f32]) {
         *cell = if kind == kind_of(class) { 1.0 } else { 0.0 };
     }
     for (cell, feature) in out[KINDS..].iter_mut().zip(features) {
-        *cell = feature as f32;
-    }
-}
-
-fn write_context(summary: &Summary, feasible: usize, out: &mut [f32]) {
-    let nodes = summary.nodes.max(1.0);
-    let features = [
-        part(summary.cpu_taken, summary.cpu_total),
-        part(summary.memory_taken, summary.memory_total),
-        part(summary.gpu_taken, summary.gpu_total),
-        part(summary.fragmented, summary.gpu_total - summary.gpu_taken),
-        summary.cpu_mean().clamp(0.0, 1.0),
-        summary.cpu_deviation().min(1.0),
-        summary.nodes_used / nodes,
-        feasible as f64 / nodes,
-        summary.waiting / (summary.waiting + 16.0),
-        libm::log2(1.0 + nodes) / 20.0,
-    ];
-    for (cell, feature) in out.iter_mut().zip(features) {
         *cell = feature as f32;
     }
 }

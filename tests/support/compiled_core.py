@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -9,10 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from tests.support.core_library import Decider, Engine
 
+from steersman.envs.inflation import batch as layout
+from steersman.envs.inflation import episodes
+from steersman.envs.inflation.episodes import WorkloadOptions
+from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision import kernels
-from steersman.policies.decision.selection import SelectionRules
-from steersman.policies.features import GPU, View, bounds
+from steersman.policies.decision.selection import BY_SCORER, SelectionRules
+from steersman.policies.features import GPU, View, bounds, view
 from steersman.policies.gpu_state.arrays import LearnedArrays
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.observations.encoding import number_of
@@ -108,6 +114,39 @@ def both_begun(
     if plan.queued:
         engine.queue_first(plan.queued)
     return execution, engine
+
+
+@contextmanager
+def captured_episodes(objective: WeightedObjectives) -> Iterator[list[Arrays]]:
+    """Yield the arrays of each episode that environments with this objective start meanwhile."""
+    started: list[Arrays] = []
+    begin = episodes._single
+
+    def single(simulator: Simulator, plan: Schedule, seed: int, given: WorkloadOptions) -> Any:
+        arrays: Arrays = {}
+
+        def new_run(cluster: kernels.DecisionState, *rest: Any) -> event_arrays.Run:
+            arrays.update(_run_arrays(cluster, plan, BY_SCORER, *rest))
+            arrays.update(_observed_arrays(simulator, plan, cluster, view(given.view)))
+            if given.view == GPU.name:
+                arrays.update(_leftover_arrays(simulator.learned.leftovers))
+            return original(cluster, *rest)
+
+        original = event_arrays.new_run
+        with patch.object(event_arrays, "new_run", new_run):
+            item = begin(simulator, plan, seed, given)
+        limit = int(item.counts[layout.STEP_LIMIT])
+        arrays |= {
+            "episode.objectives": np.array(objective.numbers, dtype=np.int64),
+            "episode.weights": np.array(objective.compiled_weights, dtype=np.float64),
+            "episode.penalty": np.array([given.penalty], dtype=np.float64),
+            "episode.step_limit": np.array(limit),
+        }
+        started.append({name: array.copy() for name, array in arrays.items()})
+        return item
+
+    with patch.object(episodes, "_single", single):
+        yield started
 
 
 def _observed_arrays(simulator: Simulator, plan: Schedule, cluster: kernels.DecisionState, view: View) -> Arrays:

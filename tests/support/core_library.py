@@ -32,6 +32,18 @@ _INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C_CONTIGUOUS")
 _FLOATS = np.ctypeslib.ndpointer(np.float64, flags="C_CONTIGUOUS")
 _SINGLES = np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
 _FLAGS = np.ctypeslib.ndpointer(np.int8, flags="C_CONTIGUOUS")
+
+
+class Buffers(ctypes.Structure):
+    """Buffers of observations, as in `core/src/api.rs`."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("nodes", "pods", "contexts", "masks")),
+        ("lengths", _SIZE * 4),
+    ]
+
+
+_BUFFERS = ctypes.POINTER(Buffers)
 _FUNCTIONS: dict[str, list[Any]] = {
     "decider_new": [_BYTES, _SIZE],
     "forget": [_NUMBER],
@@ -40,6 +52,10 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "decider_place": [_NUMBER] * 5,
     "decider_remove": [_NUMBER] * 5,
     "decider_fill": [_NUMBER, _INTEGERS, _INTEGERS, _INTEGERS, _INTEGERS, _SIZE],
+    "batch_new": [_SIZE],
+    "batch_begin": [_NUMBER, _NUMBER, _BYTES, _SIZE, _BUFFERS],
+    "batch_step": [_NUMBER, _INTEGERS, _FLOATS, _FLAGS, _FLAGS, _SIZE, _BUFFERS],
+    "batch_states": [_NUMBER, _SIZE, _FLOATS],
     "engine_new": [_BYTES, _SIZE],
     "engine_stand": [_NUMBER, _INTEGERS, _INTEGERS, _SIZE],
     "engine_let_leave": [_NUMBER, _FLOATS, _FLOATS, _SIZE],
@@ -178,3 +194,41 @@ class Engine:
         times, numbers, sums = np.empty(count), np.empty((count, 10), dtype=np.int64), np.empty((count, 10))
         call("engine_events", self._number, times, numbers, sums, count)
         return times, numbers, sums
+
+
+class Batch:
+    """Episodes in which the caller chooses nodes, stepped together.
+
+    Attributes:
+        nodes, pods, contexts, masks: observations, [E, N, F], [E, P], [E, X] and [E, N].
+        rewards, terminated, truncated: of the last step, [E].
+    """
+
+    def __init__(self, count: int, nodes: int, features: tuple[int, int, int]) -> None:
+        width, pod, context = features
+        self._number = call("batch_new", count)
+        self.nodes = np.zeros((count, nodes, width), dtype=np.float32)
+        self.pods, self.contexts = np.zeros((count, pod), np.float32), np.zeros((count, context), np.float32)
+        self.masks = np.zeros((count, nodes), dtype=np.int8)
+        self.rewards = np.zeros(count)
+        self.terminated, self.truncated = np.zeros(count, dtype=np.int8), np.zeros(count, dtype=np.int8)
+        parts = (self.nodes, self.pods, self.contexts, self.masks)
+        sizes = (_SIZE * 4)(*(part.size for part in parts))
+        self._buffers = Buffers(*(part.ctypes.data for part in parts), sizes)
+        weakref.finalize(self, call, "forget", self._number)
+
+    def begin(self, e: int, arrays: Mapping[str, npt.NDArray[np.generic]]) -> bool:
+        """Begin an episode; return whether it asks for a node."""
+        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+        return bool(call("batch_begin", self._number, e, content, len(content), self._buffers))
+
+    def step(self, actions: Integers) -> None:
+        """Take an action in every episode."""
+        results = (self.rewards, self.terminated, self.truncated)
+        call("batch_step", self._number, actions, *results, len(actions), self._buffers)
+
+    def states(self, e: int) -> Floats:
+        """Return the states now, before the last action and after it, [3, 15], see `objectives.summary`."""
+        states = np.empty((3, 15))
+        call("batch_states", self._number, e, states)
+        return states

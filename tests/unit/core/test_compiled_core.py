@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.support.compiled_core import arrays_of, both_begun, both_runs, decider_of
-from tests.support.core_library import LIBRARY, NOWHERE, Decider, Singles
+from tests.support.compiled_core import arrays_of, both_begun, both_runs, captured_episodes, decider_of
+from tests.support.core_library import LIBRARY, NOWHERE, Batch, Decider, Singles
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.configurations import configuration_of
 from tests.support.differential.draws import RandomDraws
@@ -22,6 +22,9 @@ from steersman.cluster import arrays
 from steersman.cluster.constraints import inter_pod
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError
+from steersman.envs.environment import SchedulingEnv
+from steersman.envs.inflation.episodes import InflationEnv, TimedEnv
+from steersman.objectives import registry as objectives
 from steersman.policies.base import Policy
 from steersman.policies.decision import kernels
 from steersman.policies.decision.context import build_decision_state
@@ -246,6 +249,62 @@ def test_core_observes_what_the_encoder_does(view: View) -> None:
         assert engine.advance(1 << 40) == DONE
         assert engine.events()[1].tolist() == execution._record().numbers.tolist()
     assert decisions > 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "view", "objective"),
+    [
+        (InflationEnv, CLUSTER, "allocation"),
+        (InflationEnv, GPU, "fragmentation=2,balance=0.5"),
+        (TimedEnv, CLUSTER, "waiting-time"),
+        (TimedEnv, CLUSTER, "locality=2,most-allocated=1"),
+        (TimedEnv, GPU, "least-allocated"),
+    ],
+)
+def test_core_steps_as_the_environments(kind: type[SchedulingEnv], view: View, objective: str) -> None:
+    draws, rewards = random.Random(3), set()
+    small = embedded("default-small")
+    workload = replace(small, pods=tuple(replace(pod, owner=f"Job/{i % 9}") for i, pod in enumerate(small.pods)))
+    options = {"workload": workload, "objective": objective, "view": view.name, "servers_per_rack": 4, "penalty": 0.5}
+    env = kind(**options)
+    resolved = objectives.resolve(objective)
+    with captured_episodes(resolved) as started:
+        for episode in range(2):
+            observation, _ = env.reset(seed=episode)
+            batch = Batch(1, len(workload.nodes), (len(view.node), len(view.pod), len(view.context)))
+            assert batch.begin(0, started[-1])
+            for _ in range(400):
+                for name, rows in (("nodes", batch.nodes), ("pod", batch.pods), ("context", batch.contexts)):
+                    np.testing.assert_array_equal(rows[0], observation[name])
+                assert batch.masks[0].tolist() == observation["mask"].tolist()
+                legal = np.flatnonzero(observation["mask"]).tolist()
+                action = draws.choice(legal) if draws.random() < 0.95 else draws.randrange(len(workload.nodes))
+                observation, reward, terminated, truncated, _ = env.step(action)
+                batch.step(np.array([action]))
+                assert (batch.rewards[0], batch.terminated[0], batch.truncated[0]) == (reward, terminated, truncated)
+                rewards.add(reward)
+                if terminated or truncated:
+                    break
+    assert len(rewards) > 10
+
+
+def test_core_steps_many_episodes_as_it_steps_one() -> None:
+    draws, options = np.random.default_rng(1), {"workload": "default-small", "objective": "allocation"}
+    env, features = InflationEnv(**options), (len(CLUSTER.node), len(CLUSTER.pod), len(CLUSTER.context))
+    with captured_episodes(objectives.resolve("allocation")) as started:
+        for seed in range(3):
+            env.reset(seed=seed)
+    many, ones = Batch(24, 64, features), [Batch(1, 64, features) for _ in range(24)]
+    for e, one in enumerate(ones):
+        assert many.begin(e, started[e % 3]) == one.begin(0, started[e % 3])
+    for _ in range(60):
+        actions = np.array([draws.choice(np.flatnonzero(mask)) for mask in many.masks])
+        many.step(actions)
+        for e, one in enumerate(ones):
+            one.step(actions[e : e + 1])
+            assert one.rewards[0] == many.rewards[e]
+            np.testing.assert_array_equal(one.nodes[0], many.nodes[e])
+            assert many.states(e).tolist() == one.states(0).tolist()
 
 
 def test_core_runs_the_forecast_as_the_event_loop() -> None:
