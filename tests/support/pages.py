@@ -38,7 +38,7 @@ PROGRAMS = (
     "tensorboard",
 )
 """Programs whose calls are recorded, not run. A line of code that begins with one makes its block one of a shell."""
-SILENT = ("awk", "cat", "cp", "jq", "openssl", "sed", "sleep")
+SILENT = ("awk", "cat", "cp", "install", "jq", "openssl", "sed", "sleep")
 """Other programs; they do nothing."""
 BESIDE = (*SILENT, "cd", "eval", "export", "for", "source", "while")
 """What such lines may also begin with."""
