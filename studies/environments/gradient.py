@@ -37,7 +37,6 @@ from steersman.policies.greedy_forecast import (
     forecast_policy,
     forecast_weights,
 )
-from steersman.policies.registry import PACKAGED_POLICY
 from steersman.training.run import POLICY
 from steersman.workloads.formats.openb import embedded, embedded_names
 from steersman.workloads.workload import Workload
@@ -286,10 +285,10 @@ def run(say: Say, quick: bool = False) -> Json:
             made[f"{name}-{seed}"] = learn(at, f"{name}-{seed}", variant, asked, seed)
         path, told = train(at, f"{EVOLUTION}-{seed}", split, budget, seed)
         made[f"{EVOLUTION}-{seed}"] = path, {**told, "cpu_seconds": told["seconds"] * at.jobs}
-    policies = (BASELINE, PACKAGED_POLICY, str(write_rule(at)), *(str(path) for path, _ in made.values()))
+    policies = (BASELINE, str(write_rule(at)), *(str(path) for path, _ in made.values()))
     runs = evaluate(at, Experiment(workloads(asked["workloads"], quick), policies, tuple(asked["seeds"])))
     values = tables.values_of(runs, METRIC)
-    groups = {PACKAGED_POLICY: [PACKAGED_POLICY], RULE: [RULE]}
+    groups = {RULE: [RULE]}
     groups |= {name: [f"{name}-{seed}" for seed in asked["training_seeds"]] for name in (*VARIANTS, EVOLUTION)}
     with_mean = tables.with_mean(values)
     return {
@@ -321,7 +320,6 @@ def section(result: Json) -> str:
         **{name: each["words"] for name, each in result["variants"].items()},
         RULE: "greedy in the forecasts, nothing learned",
         EVOLUTION: f"evolution, {result['generations']} generations",
-        PACKAGED_POLICY: "`steersman`, fitted to each workload",
     }
     rows = [["`fgd`", tables.number(result["baseline"][tables.ALL]["mean"]), "", "", "", "", ""]]
     for name, text in words.items():
