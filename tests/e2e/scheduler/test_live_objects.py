@@ -6,9 +6,11 @@ import multiprocessing
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -39,6 +41,23 @@ def live(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Liv
     assert not multiprocessing.active_children()
 
 
+@contextmanager
+def threads() -> Iterator[Callable[[LiveAgent | LoadDriver], Future[Any]]]:
+    """Run objects in threads; a test that fails stops them, in place of waiting for them."""
+    started: list[LiveAgent | LoadDriver] = []
+
+    def start(runs: LiveAgent | LoadDriver) -> Future[Any]:
+        started.append(runs)
+        return pool.submit(runs.run)
+
+    with ThreadPoolExecutor() as pool:
+        try:
+            yield start
+        finally:
+            for each in started:
+                each.stop()
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "actor-critic"])
 def test_agent_and_driver_in_two_threads_learn_and_end(
     cluster: LocalCluster, live: LiveCluster, tmp_path: Path, algorithm: str, capfd: pytest.CaptureFixture[str]
@@ -47,17 +66,17 @@ def test_agent_and_driver_in_two_threads_learn_and_end(
     agent = steersman.live_agent(tmp_path / "run", cluster=live, algorithm=algorithm, hidden=(16,), **options)
     driver = steersman.load_driver(cluster=live, pods=150, seeds=[3], output=tmp_path / "load.csv", **AT_ONCE)
     assert agent.metrics == {}
-    with ThreadPoolExecutor(2) as threads:
-        learning = threads.submit(agent.run)
+    with threads() as start:
+        learning = start(agent)
         agent.wait_until_ready()
-        filling = threads.submit(driver.run)
+        filling = start(driver)
         until(lambda: agent.metrics and agent.metrics["steps"][-1] >= 60)
         assert not learning.done(), "it is looked at while it runs"
         stats = filling.result(120)
         assert stats is not None
         assert (stats.pods, driver.done) == (150, driver.total)
         agent.stop()
-        learning.result(30)
+        learning.result(60)
     metrics = agent.metrics
     assert agent.answers["answered"] >= 0.5 * sum(agent.answers.values())
     assert metrics["steps"][-1] >= 0.8 * agent.answers["answered"]
@@ -86,20 +105,20 @@ def test_stopped_objects_return_and_go_on_later(live: LiveCluster, tmp_path: Pat
         return steersman.live_agent(tmp_path / "run", cluster=live, hidden=(16,), **EXPLORATION)
 
     first, slow = agent(), driver(interval=60)
-    with ThreadPoolExecutor(2) as threads:
-        learning = threads.submit(first.run)
+    with threads() as start:
+        learning = start(first)
         first.wait_until_ready()
-        filling = threads.submit(slow.run)
+        filling = start(slow)
         until(lambda: slow.done == 1 and first.metrics)
         slow.stop()
-        assert filling.result(10) is None
+        assert filling.result(60) is None
         first.stop()
-        learning.result(30)
+        learning.result(60)
     with pytest.raises(SteersmanError, match="is under way or was stopped"):
         driver().run()
     second = agent()
-    with ThreadPoolExecutor(1) as threads:
-        learning = threads.submit(second.run)
+    with threads() as start:
+        learning = start(second)
         second.wait_until_ready()
         other = driver()
         assert other.clean() > 0
@@ -107,7 +126,7 @@ def test_stopped_objects_return_and_go_on_later(live: LiveCluster, tmp_path: Pat
         assert stats is not None
         assert stats.pods == 40
         second.stop()
-        learning.result(30)
+        learning.result(60)
     assert "continuing at iteration" in (tmp_path / "run" / "log.txt").read_text()
     stopped = agent()
     stopped.stop()
@@ -118,8 +137,8 @@ def test_errors_reach_who_waits_for_the_thread(live: LiveCluster, tmp_path: Path
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     agent = steersman.live_agent(tmp_path / "other", cluster=live)
-    with ThreadPoolExecutor(1) as threads:
-        learning = threads.submit(agent.run)
+    with threads() as start:
+        learning = start(agent)
         with pytest.raises(SteersmanError, match=r"has ended before it was ready: .* holds files that are not"):
             agent.wait_until_ready()
         with pytest.raises(SteersmanError, match="holds files that are not of a run"):
