@@ -21,6 +21,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 60.0  # time after which a transient error is no longer retried
 WAIT_SECONDS = (0.2, 5.0)  # first and longest delay between two attempts
 CONCURRENCY = 32
+CLOSING_SECONDS = 0.5
 
 
 @contextmanager
@@ -93,7 +94,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     replaced = [
         number for number, handler in previous_handlers.items() if callable(handler) or handler is signal.SIG_DFL
     ]
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main:
         # Python handles signals in the main thread alone.
         replaced = []
 
@@ -114,6 +116,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
                 loop.remove_signal_handler(number)
                 # `remove_signal_handler` leaves the system's default behind, not the previous handler.
                 signal.signal(number, previous_handlers[number])
+            if not is_main:
+                # TLS connections that were cancelled are still closing; uvloop does not close a loop that has some.
+                await asyncio.sleep(CLOSING_SECONDS)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
