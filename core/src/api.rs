@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use crate::arrays::{Error, Result, index};
+use crate::arrays::{Arrays, Error, Result, index};
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, Stop};
 use crate::episode::{Batch, Observations, Step};
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn steersman_decider_new(bytes: *const u8, length: usize) 
     // SAFETY: the caller's, as above.
     let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
     answer(|| {
-        let decider = Decider::read(bytes)?;
+        let decider = Decider::read(&Arrays::new(bytes)?)?;
         Ok(keep(Object::Decider(Arc::new(Mutex::new(decider)))))
     })
 }
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn steersman_decider_fill(
 pub unsafe extern "C" fn steersman_engine_new(bytes: *const u8, length: usize) -> i64 {
     // SAFETY: the caller's, as above.
     let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    answer(|| Ok(keep(Object::Engine(Arc::new(Mutex::new(Engine::read(bytes)?))))))
+    answer(|| Ok(keep(Object::Engine(Arc::new(Mutex::new(Engine::read(&Arrays::new(bytes)?)?))))))
 }
 
 /// Bind the first arrivals to nodes for the whole run.

@@ -66,12 +66,7 @@ pub struct Decider {
 impl Decider {
     /// Read a cluster and a policy: `nodes.*`, `classes.*`, `terms.*`, `profile.*`, `policy.*`, and `kube.*` of a
     /// profile of kube-scheduler.
-    pub fn read(bytes: &[u8]) -> Result<Self> {
-        Decider::from(&Arrays::new(bytes)?)
-    }
-
-    /// As `read`, of arrays.
-    pub fn from(arrays: &Arrays) -> Result<Self> {
+    pub fn read(arrays: &Arrays) -> Result<Self> {
         let cluster = Cluster::read(arrays)?;
         let (nodes, classes) = (cluster.nodes.len(), cluster.classes.len());
         let terms = Terms::read(arrays, nodes, classes)?;

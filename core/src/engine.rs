@@ -168,9 +168,8 @@ pub struct Engine {
 
 impl Engine {
     /// Read a run: what `Decider::read` reads, `arrivals.*`, `queue.*`, `run.*`, and `observer.*` if it is observed.
-    pub fn read(bytes: &[u8]) -> Result<Self> {
-        let arrays = &Arrays::new(bytes)?;
-        let decider = Decider::from(arrays)?;
+    pub fn read(arrays: &Arrays) -> Result<Self> {
+        let decider = Decider::read(arrays)?;
         let nodes = decider.nodes();
         let shapes = read_shapes(arrays)?;
         let rooms: Vec<i64> = arrays.list("run.room")?;

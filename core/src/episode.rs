@@ -86,9 +86,8 @@ pub struct Step {
 
 impl Episode {
     /// Read a run, see `Engine::read`, and `episode.*`; write its first observation, or that of its end.
-    pub fn begin(bytes: &[u8], observation: &mut Observation) -> Result<(Self, bool)> {
-        let arrays = &Arrays::new(bytes)?;
-        let engine = Engine::read(bytes)?;
+    pub fn begin(arrays: &Arrays, observation: &mut Observation) -> Result<(Self, bool)> {
+        let engine = Engine::read(arrays)?;
         let objectives: Vec<i64> = arrays.list("episode.objectives")?;
         let weights: Vec<f64> = arrays.list_of("episode.weights", objectives.len())?;
         let penalty: Vec<f64> = arrays.list_of("episode.penalty", 1)?;
@@ -219,7 +218,7 @@ impl Batch {
         row.mask.fill(0);
         let width = row.nodes.len() / row.mask.len().max(1);
         let mut observation = row.first(nodes, width)?;
-        let (episode, asks) = Episode::begin(bytes, &mut observation)?;
+        let (episode, asks) = Episode::begin(&arrays, &mut observation)?;
         self.episodes[e] = Some(episode);
         Ok(asks)
     }

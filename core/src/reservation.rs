@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::{Class, Cluster, Node};
-use crate::queue::{Releases, heapify, sink};
+use crate::queue::{Releases, heapify, pop};
 
 const MANY: i64 = 1 << 30;
 
@@ -118,14 +118,8 @@ impl<'a> Ends<'a> {
 
     fn pop(&mut self) -> Option<&'a Running> {
         let (running, now) = (self.running, self.now);
-        if self.heap.is_empty() {
-            return None;
-        }
-        let first = self.heap.swap_remove(0);
-        if !self.heap.is_empty() {
-            sink(&mut self.heap, 0, |i, j| running[i].end(now) < running[j].end(now));
-        }
-        Some(&running[first])
+        let is_empty = self.heap.is_empty();
+        (!is_empty).then(|| &running[pop(&mut self.heap, |i, j| running[i].end(now) < running[j].end(now))])
     }
 
     fn next_end(&self) -> Option<f64> {

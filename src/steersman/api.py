@@ -346,7 +346,7 @@ def connect(
 
     Raises:
         UsageError: a name and a file are given.
-        SteersmanError: there is no such cluster.
+        SteersmanError: the cluster does not exist.
     """
     from steersman.apps.load.live_cluster import LiveCluster, find_target
 
@@ -370,8 +370,8 @@ def live_agent(
 ) -> LiveAgent:
     """Return an agent that schedules a live cluster while it learns; `steersman schedule --learn` runs the same.
 
-    Its `run` blocks until `stop`, so it belongs into a thread. Learning is a process of its own: a script calls `run`
-    under `if __name__ == "__main__":`.
+    Its `run` blocks until `stop`, so call it in a thread. Learning runs in its own process: a script calls `run` under
+    `if __name__ == "__main__":`.
 
     Args:
         folder: folder of the run; a run in it is continued.
@@ -389,7 +389,7 @@ def live_agent(
 
     Raises:
         UsageError: an option is invalid, or the agent would explore in a cluster that steersman did not start.
-        SteersmanError: there is no such cluster.
+        SteersmanError: the cluster does not exist.
     """
     from steersman.apps.learner.live_agent import LiveAgent, log_warnings, scheduler_settings
     from steersman.apps.learner.plan import AgentOptions, file_to_start_from, live_plan
@@ -427,7 +427,7 @@ def load_driver(
 
     Raises:
         UsageError: an option is invalid, or steersman did not start the cluster.
-        SteersmanError: there is no such cluster.
+        SteersmanError: the cluster does not exist.
     """
     from steersman.apps.learner.live_agent import log_warnings
     from steersman.apps.load.driver import FillOptions

@@ -1,4 +1,4 @@
-"""The compiled core beside the kernels that it is to replace: what both read, and runs of both."""
+"""The compiled core next to the kernels that it will replace: what both read, and runs of both."""
 
 from __future__ import annotations
 

@@ -96,6 +96,11 @@ def call(name: str, *arguments: Any) -> int:
     return answer
 
 
+def _file(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
+    """Return arrays as the bytes of a safetensors file."""
+    return save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+
+
 class Decider:
     """A cluster, and a policy that places pods on it.
 
@@ -107,7 +112,7 @@ class Decider:
     """
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+        content = _file(arrays)
         self._number = call("decider_new", content, len(content))
         self._nodes = len(arrays["nodes.free"])
         weakref.finalize(self, call, "forget", self._number)
@@ -150,7 +155,7 @@ class Engine:
     """
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
-        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+        content = _file(arrays)
         self._number = call("engine_new", content, len(content))
         weakref.finalize(self, call, "forget", self._number)
 
@@ -219,7 +224,7 @@ class Batch:
 
     def begin(self, e: int, arrays: Mapping[str, npt.NDArray[np.generic]]) -> bool:
         """Begin an episode; return whether it asks for a node."""
-        content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+        content = _file(arrays)
         return bool(call("batch_begin", self._number, e, content, len(content), self._buffers))
 
     def step(self, actions: Integers) -> None:

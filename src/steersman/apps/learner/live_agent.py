@@ -57,7 +57,7 @@ def scheduler_settings(plan: LivePlan, fallback: str | None = None) -> Scheduler
 
 
 class LiveAgent:
-    """A scheduler of a live cluster whose decisions an agent makes, which learns from them in a process of its own.
+    """A scheduler of a live cluster that lets an agent decide. The agent learns in its own process.
 
     `run` blocks until another thread calls `stop`. An object runs once; another one on its folder continues.
 

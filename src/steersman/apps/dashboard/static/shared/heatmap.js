@@ -21,7 +21,7 @@ import { countOf } from "./elements.js";
 
 export const GPU_MILLI = 1000;
 
-const [GAP, HEADING, MARGIN, BETWEEN] = [2, 20, 6, 18]; // BETWEEN: groups beside each other
+const [GAP, HEADING, MARGIN, BETWEEN] = [2, 20, 6, 18]; // BETWEEN: groups side by side
 const [LEAST_CELL, MOST_HEIGHT, MOST_WIDTH] = [7, 24, 200];
 /** Share of the window's height that a map takes at most, as long as cells need not be smaller than the least. */
 const SHARE_OF_WINDOW = 0.5;
