@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
-from tests.support.core_library import Decider, Engine
 
+from steersman.core.handles import Decider, Engine
 from steersman.envs.inflation import batch as layout
 from steersman.envs.inflation import episodes
 from steersman.envs.inflation.episodes import WorkloadOptions

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from tests.support.compiled_core import arrays_of, both_begun, both_runs, captured_episodes, decider_of
-from tests.support.core_library import LIBRARY, NOWHERE, Batch, Decider, Singles
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.configurations import configuration_of
 from tests.support.differential.draws import RandomDraws
@@ -22,6 +21,8 @@ from steersman.cluster import arrays
 from steersman.cluster.constraints import inter_pod
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError
+from steersman.core.handles import NOWHERE, Batch, Decider, Singles
+from steersman.core.library import LIBRARY
 from steersman.envs.environment import SchedulingEnv
 from steersman.envs.inflation.episodes import InflationEnv, TimedEnv
 from steersman.objectives import registry as objectives

@@ -1,99 +1,24 @@
-"""The compiled core (`core/`, in Rust), called with numbers and flat arrays: a shared library, built by `make core`.
+"""Objects of the compiled core (`core/`, in Rust): a decider, a run, a batch of episodes.
 
-It is not yet what decides: tests hold it to the kernels that it is to replace.
+A description of one is arrays by name, which the core checks; `core/src` documents the names where it reads them.
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import weakref
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from steersman.core.errors import SteersmanError
+from steersman.core.library import SIZE, Buffers, call
 
-NAME = {"darwin": "libsteersman_core.dylib", "win32": "steersman_core.dll"}.get(sys.platform, "libsteersman_core.so")
-LIBRARY = Path(__file__).parents[2] / "core" / "target" / "release" / NAME
 NOWHERE = -1
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
-
-_NUMBER, _SIZE, _BYTES = ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
-_INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C_CONTIGUOUS")
-_FLOATS = np.ctypeslib.ndpointer(np.float64, flags="C_CONTIGUOUS")
-_SINGLES = np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
-_FLAGS = np.ctypeslib.ndpointer(np.int8, flags="C_CONTIGUOUS")
-
-
-class Buffers(ctypes.Structure):
-    """Buffers of observations, as in `core/src/api.rs`."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("nodes", "pods", "contexts", "masks")),
-        ("lengths", _SIZE * 4),
-    ]
-
-
-_BUFFERS = ctypes.POINTER(Buffers)
-_FUNCTIONS: dict[str, list[Any]] = {
-    "decider_new": [_BYTES, _SIZE],
-    "forget": [_NUMBER],
-    "decider_decide": [_NUMBER, _NUMBER, _NUMBER, _INTEGERS],
-    "decider_scores": [_NUMBER, _NUMBER, _NUMBER, _FLOATS, _SIZE],
-    "decider_place": [_NUMBER] * 5,
-    "decider_remove": [_NUMBER] * 5,
-    "decider_fill": [_NUMBER, _INTEGERS, _INTEGERS, _INTEGERS, _INTEGERS, _SIZE],
-    "batch_new": [_SIZE],
-    "batch_begin": [_NUMBER, _NUMBER, _BYTES, _SIZE, _BUFFERS],
-    "batch_step": [_NUMBER, _INTEGERS, _FLOATS, _FLAGS, _FLAGS, _SIZE, _BUFFERS],
-    "batch_states": [_NUMBER, _SIZE, _FLOATS],
-    "engine_new": [_BYTES, _SIZE],
-    "engine_stand": [_NUMBER, _INTEGERS, _INTEGERS, _SIZE],
-    "engine_let_leave": [_NUMBER, _FLOATS, _FLOATS, _SIZE],
-    "engine_queue_first": [_NUMBER, _SIZE],
-    "engine_advance": [_NUMBER, _SIZE],
-    "engine_question": [_NUMBER],
-    "engine_observe": [_NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, np.ctypeslib.ndpointer(np.uintp)],
-    "engine_answer": [_NUMBER, _NUMBER],
-    "engine_set_head": [_NUMBER, _NUMBER],
-    "engine_count": [_NUMBER],
-    "engine_events": [_NUMBER, _FLOATS, _INTEGERS, _FLOATS, _SIZE],
-}
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """Return the shared library."""
-    loaded = ctypes.CDLL(str(LIBRARY))
-    for name, arguments in _FUNCTIONS.items():
-        function = getattr(loaded, f"steersman_{name}")
-        function.argtypes, function.restype = arguments, _NUMBER
-    loaded.steersman_error.argtypes, loaded.steersman_error.restype = [ctypes.c_char_p, _SIZE], _SIZE
-    return loaded
-
-
-def call(name: str, *arguments: Any) -> int:
-    """Call a function of the core and return its answer.
-
-    Raises:
-        SteersmanError: the core says what is wrong.
-    """
-    loaded = library()
-    answer: int = getattr(loaded, f"steersman_{name}")(*arguments)
-    if answer < 0:
-        text = ctypes.create_string_buffer(4096)
-        length = loaded.steersman_error(text, len(text))
-        raise SteersmanError(text.raw[:length].decode(errors="replace"))
-    return answer
 
 
 def _file(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
@@ -218,7 +143,7 @@ class Batch:
         self.rewards = np.zeros(count)
         self.terminated, self.truncated = np.zeros(count, dtype=np.int8), np.zeros(count, dtype=np.int8)
         parts = (self.nodes, self.pods, self.contexts, self.masks)
-        sizes = (_SIZE * 4)(*(part.size for part in parts))
+        sizes = (SIZE * 4)(*(part.size for part in parts))
         self._buffers = Buffers(*(part.ctypes.data for part in parts), sizes)
         weakref.finalize(self, call, "forget", self._number)
 
