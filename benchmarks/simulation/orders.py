@@ -42,9 +42,9 @@ def order_cost() -> dict[str, float]:
             execution = Execution(simulator, plan, with_order(resolve("fgd"), order), 1, record=False)
             began = time.process_time()
             execution.finish(None)
-            events = execution.run.cursor[event_arrays.EVENTS]
-            costs[name].append(1e6 * (time.process_time() - began) / float(events))
-            waiting = execution.record.numbers[: int(events), event_arrays.NOW_WAITING]
+            events = execution.engine.progress.events
+            costs[name].append(1e6 * (time.process_time() - began) / events)
+            waiting = execution.record().numbers[:, event_arrays.NOW_WAITING]
             result[f"{name}_waiting"] = round(float(waiting.mean()))
     best = {name: min(values[1:]) for name, values in costs.items()}
     result |= {f"{name}_microseconds": round(value, 1) for name, value in best.items()}
@@ -89,5 +89,5 @@ def _measure(workload: Workload, orders: dict[str, Order]) -> tuple[dict[str, fl
         began = time.process_time()
         execution.finish(None)
         seconds[name] = time.process_time() - began
-        waited[name] = int(execution.record.numbers[:, 4].max())
+        waited[name] = int(execution.record().numbers[:, event_arrays.NOW_WAITING].max())
     return seconds, waited

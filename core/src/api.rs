@@ -8,9 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::arrays::{Arrays, Error, Result, index};
+use crate::cluster::Cluster;
 use crate::decide::{Choice, Decider};
-use crate::engine::{Engine, Outcome, SUMS, Stop};
+use crate::engine::{Engine, Outcome, SUMS, State, Stop};
 use crate::episode::{Batch, Observations, Step};
+use crate::reservation::fits_together;
+use crate::rules::RULES;
 use crate::views::Observation;
 
 const FAILED: i64 = -1;
@@ -246,58 +249,256 @@ pub unsafe extern "C" fn steersman_engine_new(bytes: *const u8, length: usize) -
     answer(|| Ok(keep(Object::Engine(Arc::new(Mutex::new(Engine::read(&Arrays::new(bytes)?)?))))))
 }
 
-/// Bind the first arrivals to nodes for the whole run.
+/// Make a run on the cluster of another one that has not advanced, see `Engine::read_again`; return its number.
 ///
 /// # Safety
-/// Both arrays have `length` numbers.
+/// `bytes` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_stand(
-    engine: i64,
-    nodes: *const i64,
-    devices: *const i64,
-    length: usize,
-) -> i64 {
+pub unsafe extern "C" fn steersman_engine_again(engine: i64, bytes: *const u8, length: usize) -> i64 {
     // SAFETY: the caller's, as above.
-    let (nodes, devices) =
-        unsafe { (std::slice::from_raw_parts(nodes, length), std::slice::from_raw_parts(devices, length)) };
-    with_engine(engine, |engine| engine.stand(nodes, devices).map(|()| 0))
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    with_engine(engine, |engine| {
+        let again = engine.read_again(&Arrays::new(bytes)?)?;
+        Ok(keep(Object::Engine(Arc::new(Mutex::new(again)))))
+    })
 }
 
-/// Let the first arrivals, which run already, leave after their durations.
+/// Observe the run, see `Observer::read`.
 ///
 /// # Safety
-/// Both arrays have `length` numbers.
+/// `bytes` has `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_let_leave(
-    engine: i64,
-    started: *const f64,
-    duration: *const f64,
-    length: usize,
-) -> i64 {
+pub unsafe extern "C" fn steersman_engine_watch(engine: i64, bytes: *const u8, length: usize) -> i64 {
     // SAFETY: the caller's, as above.
-    let (started, duration) =
-        unsafe { (std::slice::from_raw_parts(started, length), std::slice::from_raw_parts(duration, length)) };
-    with_engine(engine, |engine| engine.let_leave(started, duration).map(|()| 0))
-}
-
-/// Let the next arrivals wait since their times, and try them all first.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_engine_queue_first(engine: i64, count: usize) -> i64 {
-    with_engine(engine, |engine| engine.queue_first(count).map(|()| 0))
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    with_engine(engine, |engine| engine.watch(&Arrays::new(bytes)?).map(|()| 0))
 }
 
 /// Handle events until so many are recorded; return why it stopped: 0 done, 1 paused, or the host is needed: 2 chooses a
-/// node, 3 notes a reason, 4 chooses who goes next.
+/// node, 3 notes a reason, 4 chooses who goes next; 5: a score of the order is not a number.
 #[unsafe(no_mangle)]
 pub extern "C" fn steersman_engine_advance(engine: i64, until: usize) -> i64 {
     with_engine(engine, |engine| {
-        Ok(match engine.advance(until) {
-            Stop::Done => 0,
-            Stop::Paused => 1,
-            Stop::NeedsNode => 2,
-            Stop::NeedsReason => 3,
-            Stop::NeedsOrder => 4,
-        })
+        let stop = engine.advance(until);
+        Ok(stop_number(engine, stop))
+    })
+}
+
+/// Handle events until some arrivals have all started, or the time is past `until`; return as `steersman_engine_advance`.
+///
+/// # Safety
+/// `targets` has `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_advance_to(
+    engine: i64,
+    targets: *const i64,
+    length: usize,
+    until: f64,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let targets = unsafe { std::slice::from_raw_parts(targets, length) };
+    with_engine(engine, |engine| {
+        let stop = engine.advance_to(targets, until)?;
+        Ok(stop_number(engine, stop))
+    })
+}
+
+fn stop_number(engine: &Engine, stop: Stop) -> i64 {
+    if engine.queue.is_invalid {
+        return 5;
+    }
+    match stop {
+        Stop::Done => 0,
+        Stop::Paused => 1,
+        Stop::NeedsNode => 2,
+        Stop::NeedsReason => 3,
+        Stop::NeedsOrder => 4,
+    }
+}
+
+/// Write how far the run is: arrivals handled, events, how often a pod came to a node or left it, the arrival of the head
+/// (-1: none), pods that wait, GPU and CPU milli in use; and the time of the last event.
+///
+/// # Safety
+/// `numbers` has room for 7 numbers, `time` for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_progress(engine: i64, numbers: *mut i64, time: *mut f64) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (numbers, time) = unsafe { (std::slice::from_raw_parts_mut(numbers, 7), &mut *time) };
+    with_engine(engine, |engine| {
+        let progress = engine.progress();
+        let totals = progress.totals;
+        *time = progress.time;
+        numbers.copy_from_slice(&[
+            progress.arrived as i64,
+            progress.events as i64,
+            progress.changes as i64,
+            progress.head.map_or(-1, |head| head as i64),
+            totals.waiting,
+            totals.gpu_milli,
+            totals.cpu_milli,
+        ]);
+        Ok(0)
+    })
+}
+
+/// Numbers of an arrival: node (-1: it had none so far), devices, how many start with it, whether it runs.
+const STANDING: usize = 4;
+
+/// Write how all arrivals stand; `times`: when they arrived and started, and the estimated run time at that time.
+///
+/// # Safety
+/// `numbers` has room for 4 numbers and `times` for 3 of each of `count` arrivals.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_arrivals(
+    engine: i64,
+    numbers: *mut i64,
+    times: *mut f64,
+    count: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (numbers, times) = unsafe {
+        (std::slice::from_raw_parts_mut(numbers, STANDING * count), std::slice::from_raw_parts_mut(times, 3 * count))
+    };
+    with_engine(engine, |engine| {
+        for (a, (row, times)) in numbers.chunks_exact_mut(STANDING).zip(times.chunks_exact_mut(3)).enumerate() {
+            let standing = engine.standing(a)?;
+            let choice = standing.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
+            row.copy_from_slice(&[choice[0], choice[1], standing.members as i64, 0]);
+            times.copy_from_slice(&[standing.time, standing.started, standing.estimated]);
+        }
+        for a in engine.running() {
+            if let Some(runs) = numbers.get_mut(STANDING * a + STANDING - 1) {
+                *runs = 1;
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// Write the oldest pod of each group that waits, and what is known of its run time, median and spread (NaN: nothing);
+/// return how many there are.
+///
+/// # Safety
+/// `heads` has room for `count` numbers, `estimates` for twice as many.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_heads(
+    engine: i64,
+    heads: *mut i64,
+    estimates: *mut f64,
+    count: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (heads, estimates) =
+        unsafe { (std::slice::from_raw_parts_mut(heads, count), std::slice::from_raw_parts_mut(estimates, 2 * count)) };
+    with_engine(engine, |engine| {
+        let waiting = engine.heads();
+        for ((&(head, estimate), out), estimates) in waiting.iter().zip(heads).zip(estimates.chunks_exact_mut(2)) {
+            *out = head as i64;
+            estimates.copy_from_slice(&estimate.map_or([f64::NAN; 2], |known| [known.median, known.spread]));
+        }
+        Ok(waiting.len() as i64)
+    })
+}
+
+/// Write what pods have changed of the arrays of the same names that describe nodes and terms.
+///
+/// # Safety
+/// The arrays have `lengths[0]` to `lengths[7]` numbers, in the order of the arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_state(
+    engine: i64,
+    free: *mut i64,
+    nonzero: *mut i64,
+    gpu_free: *mut i64,
+    gpu_kinds: *mut i64,
+    matched: *mut i32,
+    owned: *mut i32,
+    owned_total: *mut i64,
+    held: *mut i32,
+    lengths: *const usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let mut state = unsafe {
+        let lengths = std::slice::from_raw_parts(lengths, 8);
+        State {
+            free: std::slice::from_raw_parts_mut(free, lengths[0]),
+            nonzero: std::slice::from_raw_parts_mut(nonzero, lengths[1]),
+            gpu_free: std::slice::from_raw_parts_mut(gpu_free, lengths[2]),
+            gpu_kinds: std::slice::from_raw_parts_mut(gpu_kinds, lengths[3]),
+            matched: std::slice::from_raw_parts_mut(matched, lengths[4]),
+            owned: std::slice::from_raw_parts_mut(owned, lengths[5]),
+            owned_total: std::slice::from_raw_parts_mut(owned_total, lengths[6]),
+            held: std::slice::from_raw_parts_mut(held, lengths[7]),
+        }
+    };
+    with_engine(engine, |engine| engine.write_state(&mut state).map(|()| 0))
+}
+
+/// Write the scores of a pod by node, -inf where it may not run, see `Decider::scores`.
+///
+/// # Safety
+/// `scores` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_scores(
+    engine: i64,
+    class: i64,
+    labels: i64,
+    scores: *mut f64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let scores = unsafe { std::slice::from_raw_parts_mut(scores, length) };
+    with_engine(engine, |engine| {
+        let (c, labels) = engine.decider.pod(class, labels)?;
+        engine.decider.scores(c, labels, scores).map(|()| 0)
+    })
+}
+
+/// Write where the pod of the question may run.
+///
+/// # Safety
+/// `mask` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_mask(engine: i64, mask: *mut i8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let mask = unsafe { std::slice::from_raw_parts_mut(mask, length) };
+    with_engine(engine, |engine| {
+        engine.question()?;
+        engine.write_mask(mask);
+        Ok(0)
+    })
+}
+
+/// Write 1 where so many pods of a class do not fit together on the nodes of a safetensors file, see `Cluster::read`.
+///
+/// # Safety
+/// `bytes` has `length` bytes, and the other arrays `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_lacks_room(
+    bytes: *const u8,
+    length: usize,
+    classes: *const i64,
+    members: *const i64,
+    lacks: *mut i8,
+    count: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (bytes, classes, members, lacks) = unsafe {
+        (
+            std::slice::from_raw_parts(bytes, length),
+            std::slice::from_raw_parts(classes, count),
+            std::slice::from_raw_parts(members, count),
+            std::slice::from_raw_parts_mut(lacks, count),
+        )
+    };
+    answer(|| {
+        let cluster = Cluster::read(&Arrays::new(bytes)?)?;
+        for ((&class, &members), lacks) in classes.iter().zip(members).zip(lacks) {
+            let class = index("class", class, cluster.classes.len())?;
+            *lacks = i8::from(!fits_together(&cluster, class, members, None));
+        }
+        Ok(0)
     })
 }
 
@@ -346,22 +547,17 @@ pub extern "C" fn steersman_engine_set_head(engine: i64, group: i64) -> i64 {
     with_engine(engine, |engine| engine.set_head(group).map(|()| 0))
 }
 
-/// Return how many events are recorded.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_engine_count(engine: i64) -> i64 {
-    with_engine(engine, |engine| Ok(engine.events.len() as i64))
-}
-
 /// Numbers of an event: arrival, outcome, node (-1: not bound), devices, then totals.
 const NUMBERS: usize = 10;
 
-/// Write events from the first on: their times, numbers and sums.
+/// Write events from number `first` on: their times, numbers and sums.
 ///
 /// # Safety
 /// `times` has room for `count` numbers, `numbers` and `sums` for 10 times as many.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn steersman_engine_events(
     engine: i64,
+    first: usize,
     times: *mut f64,
     numbers: *mut i64,
     sums: *mut f64,
@@ -374,7 +570,7 @@ pub unsafe extern "C" fn steersman_engine_events(
     let numbers = unsafe { std::slice::from_raw_parts_mut(numbers, NUMBERS * count) };
     with_engine(engine, |engine| {
         let rows = numbers.chunks_exact_mut(NUMBERS).zip(sums.chunks_exact_mut(SUMS)).zip(times);
-        for (event, ((row, sums), time)) in engine.events.iter().zip(rows) {
+        for (event, ((row, sums), time)) in engine.events.iter().skip(first).zip(rows) {
             *time = event.time;
             sums.copy_from_slice(&event.totals.sums);
             let outcome = match event.outcome {
@@ -487,19 +683,62 @@ pub unsafe extern "C" fn steersman_batch_step(
     })
 }
 
-/// Write the states of an episode: now, before the last action, and right after it, 15 numbers each.
+/// Take actions in an episode that has begun, one after another.
 ///
 /// # Safety
-/// `states` has room for 45 numbers.
+/// `actions` has `count` numbers, and the buffers their lengths.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_states(batch: i64, e: usize, states: *mut f64) -> i64 {
+pub unsafe extern "C" fn steersman_batch_replay(
+    batch: i64,
+    e: usize,
+    actions: *const i64,
+    count: usize,
+    buffers: &Buffers,
+) -> i64 {
     // SAFETY: the caller's, as above.
-    let states = unsafe { std::slice::from_raw_parts_mut(states, 45) };
+    let (actions, mut observations) = unsafe { (std::slice::from_raw_parts(actions, count), buffers.observations()) };
+    with_batch(batch, |batch| batch.replay(e, actions, &mut observations).map(|()| 0))
+}
+
+/// Write the states of every episode: now, before the last action, and right after it, 15 numbers each.
+///
+/// # Safety
+/// `states` has room for 45 numbers of each of `count` episodes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_states(batch: i64, states: *mut f64, count: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let states = unsafe { std::slice::from_raw_parts_mut(states, 45 * count) };
     with_batch(batch, |batch| {
-        let episode = batch.episode(e)?;
-        for (row, summary) in states.chunks_exact_mut(15).zip([&episode.now, &episode.before, &episode.after]) {
-            row.copy_from_slice(&summary.numbers());
+        for (e, rows) in states.chunks_exact_mut(45).enumerate() {
+            let episode = batch.episode(e)?;
+            for (row, summary) in rows.chunks_exact_mut(15).zip([&episode.now, &episode.before, &episode.after]) {
+                row.copy_from_slice(&summary.numbers());
+            }
         }
         Ok(0)
     })
+}
+
+/// Write the nodes that a rule prefers, 0 for episodes that have ended.
+///
+/// # Safety
+/// `actions` has room for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_rule(batch: i64, rule: i64, actions: *mut i64, count: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let actions = unsafe { std::slice::from_raw_parts_mut(actions, count) };
+    with_batch(batch, |batch| {
+        let rule = index("rule", rule, RULES.len())?;
+        for (e, action) in actions.iter_mut().enumerate() {
+            let engine = &batch.episode(e)?.engine;
+            *action = if engine.question().is_ok() { engine.best_by_rule(rule)? as i64 } else { 0 };
+        }
+        Ok(0)
+    })
+}
+
+/// Make a copy of an episode's run; return its number.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_batch_engine(batch: i64, e: usize) -> i64 {
+    with_batch(batch, |batch| Ok(keep(Object::Engine(Arc::new(Mutex::new(batch.episode(e)?.engine.clone()))))))
 }

@@ -4,6 +4,7 @@
 //! per node as pods are placed and removed, so that a check costs O(nodes), not O(pods).
 
 use crate::arrays::{Arrays, Result, index, optional};
+use crate::engine::{State, copy_rows};
 
 /// What a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,6 +109,14 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Write the counts of pods.
+    pub fn write(&self, state: &mut State) -> Result<()> {
+        copy_rows("matched", state.matched, self.matched.iter().map(Vec::as_slice))?;
+        copy_rows("owned", state.owned, self.owned.iter().map(|term| term.on_nodes.as_slice()))?;
+        copy_rows("owned_total", state.owned_total, self.owned.iter().map(|term| std::slice::from_ref(&term.total)))?;
+        copy_rows("held", state.held, self.held.iter().map(Vec::as_slice))
+    }
+
     /// Read `terms.*`.
     pub fn read(arrays: &Arrays, nodes: usize, classes: usize) -> Result<Self> {
         let selectors = arrays.columns::<bool>("terms.matches")?;

@@ -124,6 +124,11 @@ impl Decider {
         Some(Choice { node, devices: self.devices_on(c, node) })
     }
 
+    /// A node as rules see it.
+    pub fn candidate(&self, n: usize) -> Candidate<'_> {
+        Candidate { node: &self.cluster.nodes[n], fragments: &self.fragments[n], profile: &self.profile }
+    }
+
     pub fn asks_host(&self) -> bool {
         matches!(self.node_rule, NodeRule::External)
     }

@@ -7,8 +7,10 @@ use crate::arrays::{Arrays, Result, index, optional};
 use crate::cluster::{CPU, GPU, MEMORY, PODS};
 use crate::decide::{Choice, Decider};
 use crate::fragmentation::CAUSES;
+use crate::history::Estimate;
 use crate::queue::{Moment, Overtaking, Queue, Releases, heapify, pop, push, sink};
 use crate::reservation::{Reservations, Running, fits_together, foresee};
+use crate::rules::RULES;
 use crate::views::{Observation, Observer, Summary};
 
 /// A pod that arrives.
@@ -118,6 +120,51 @@ pub enum Stop {
     NeedsOrder,
 }
 
+/// How far a run is; `changes`: how often a pod came to a node or left it; `head`: the pod that nobody may delay.
+pub struct Progress {
+    pub arrived: usize,
+    pub events: usize,
+    pub changes: usize,
+    pub time: f64,
+    pub head: Option<usize>,
+    pub totals: Totals,
+}
+
+/// How an arrival stands: where it is, or was when it left, when it arrived and started, its estimated run time when it
+/// started, and how many start with it.
+pub struct Standing {
+    pub choice: Option<Choice>,
+    pub time: f64,
+    pub started: f64,
+    pub estimated: f64,
+    pub members: usize,
+}
+
+/// Arrays of a host for what the pods of a cluster have changed: of nodes, [N, *], and of what counts pods, [*, N].
+pub struct State<'a> {
+    pub free: &'a mut [i64],
+    pub nonzero: &'a mut [i64],
+    pub gpu_free: &'a mut [i64],
+    pub gpu_kinds: &'a mut [i64],
+    pub matched: &'a mut [i32],
+    pub owned: &'a mut [i32],
+    pub owned_total: &'a mut [i64],
+    pub held: &'a mut [i32],
+}
+
+/// Copy rows into an array that has as many numbers.
+pub fn copy_rows<'a, T: Copy + 'a>(name: &str, out: &mut [T], rows: impl Iterator<Item = &'a [T]>) -> Result<()> {
+    let mut rest = out;
+    for row in rows {
+        let Some((first, others)) = rest.split_at_mut_checked(row.len()) else {
+            return Err(format!("{name}: expected more numbers"));
+        };
+        first.copy_from_slice(row);
+        rest = others;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(format!("{name}: expected fewer numbers")) }
+}
+
 enum Answer {
     Node(usize),
     Nowhere,
@@ -136,12 +183,16 @@ pub struct Engine {
     eligible: Vec<bool>,
     waits: bool,
     wants_reasons: bool,
+    /// Whether every waiting pod is tried in a pass, whichever node a pod has left: slower, with the same result.
+    tries_everybody: bool,
     pub queue: Queue,
     reservations: Reservations,
     /// Pods that will leave, a binary heap.
     running: Vec<usize>,
     pub events: Vec<Event>,
     totals: Totals,
+    /// How often a pod came to a node or left it.
+    changes: usize,
     /// How many arrivals were handled.
     arrived: usize,
     pass: Pass,
@@ -170,6 +221,38 @@ impl Engine {
     /// Read a run: what `Decider::read` reads, `arrivals.*`, `queue.*`, `run.*`, and `observer.*` if it is observed.
     pub fn read(arrays: &Arrays) -> Result<Self> {
         let decider = Decider::read(arrays)?;
+        let eligible: Vec<bool> = arrays.list_of("run.eligible", decider.nodes())?;
+        let mut totals = Totals::default();
+        for (fragments, _) in decider.fragments.iter().zip(&eligible).filter(|(_, counts)| **counts) {
+            for (sum, cause) in totals.sums[4..].iter_mut().zip(fragments.causes) {
+                *sum += cause;
+            }
+        }
+        let mut engine = Engine::new(arrays, decider, eligible, totals)?;
+        let nodes = arrays.indices("run.node", engine.decider.nodes())?;
+        let devices: Vec<i64> = arrays.list_of("run.devices", nodes.len())?;
+        engine.stand(&nodes, &devices)?;
+        engine.begin(arrays)?;
+        Ok(engine)
+    }
+
+    /// Read a run on the cluster of another one that has not advanced: what stands there stands here, and `arrivals.*`,
+    /// `queue.*` and `run.*` say the rest.
+    pub fn read_again(&self, arrays: &Arrays) -> Result<Self> {
+        let mut engine = Engine::new(arrays, self.decider.clone(), self.eligible.clone(), self.totals)?;
+        if self.arrived > engine.arrivals.len() {
+            return Err("arrivals: fewer than stand already".to_owned());
+        }
+        for a in 0..self.arrived {
+            engine.arrivals[a].choice = self.arrivals[a].choice;
+            engine.queue.note_start(a, a);
+        }
+        (engine.arrived, engine.events) = (self.arrived, self.events.clone());
+        engine.begin(arrays)?;
+        Ok(engine)
+    }
+
+    fn new(arrays: &Arrays, decider: Decider, eligible: Vec<bool>, totals: Totals) -> Result<Self> {
         let nodes = decider.nodes();
         let shapes = read_shapes(arrays)?;
         let rooms: Vec<i64> = arrays.list("run.room")?;
@@ -178,21 +261,9 @@ impl Engine {
         for row in arrays.rows::<i64>("run.nominated", 2)? {
             nominated.push((index("run.nominated", row[0], arrivals.len())?, index("run.nominated", row[1], nodes)?));
         }
-        let eligible: Vec<bool> = arrays.list_of("run.eligible", nodes)?;
-        let mut totals = Totals::default();
-        for (fragments, _) in decider.fragments.iter().zip(&eligible).filter(|(_, counts)| **counts) {
-            for (sum, cause) in totals.sums[4..].iter_mut().zip(fragments.causes) {
-                *sum += cause;
-            }
-        }
-        let observer = if arrays.has("observer.view") {
-            Some(Observer::read(arrays, &decider.cluster, arrivals.len())?)
-        } else {
-            None
-        };
         Ok(Engine {
             summary: Summary::of(&decider.cluster.nodes, &eligible),
-            observer,
+            observer: None,
             queue: Queue::read(arrays, arrivals.len(), shapes.len())?,
             decider,
             arrivals,
@@ -202,10 +273,12 @@ impl Engine {
             eligible,
             waits: arrays.number("run.waits")? != 0,
             wants_reasons: arrays.number("run.reasons")? != 0,
+            tries_everybody: arrays.number("run.tries_everybody")? != 0,
             reservations: Reservations::none(),
             running: Vec::new(),
             events: Vec::new(),
             totals,
+            changes: 0,
             arrived: 0,
             pass: Pass::None,
             passes: 0,
@@ -219,6 +292,28 @@ impl Engine {
             question: None,
             answer: None,
         })
+    }
+
+    fn begin(&mut self, arrays: &Arrays) -> Result<()> {
+        if arrays.has("observer.view") {
+            self.watch(arrays)?;
+        }
+        self.let_leave();
+        let queued = index("run.queued", arrays.number("run.queued")?, self.arrivals.len() - self.arrived + 1)?;
+        if queued > 0 {
+            self.queue_first(queued);
+        }
+        Ok(())
+    }
+
+    /// Observe the cluster, see `Observer::read`.
+    pub fn watch(&mut self, arrays: &Arrays) -> Result<()> {
+        let mut observer = Observer::read(arrays, &self.decider.cluster, self.arrivals.len())?;
+        for event in &self.events {
+            follow(&mut observer, event);
+        }
+        self.observer = Some(observer);
+        Ok(())
     }
 
     /// Whether ends of running pods are estimated: pods overtake with a reservation, are overdue after some time, or are
@@ -272,6 +367,23 @@ impl Engine {
         (self.waits && self.pass == Pass::None).then(|| self.arrivals[pod].time)
     }
 
+    /// The node where the pod of the question may run that a rule of `RULES` prefers, the first of equals.
+    pub fn best_by_rule(&self, rule: usize) -> Result<usize> {
+        let (pod, is_masked) = self.question.ok_or("nothing is asked")?;
+        let decider = &self.decider;
+        let (c, score) = (self.arrivals[pod].class, RULES[rule].1);
+        let mut best: Option<(i64, usize)> = None;
+        for n in 0..decider.nodes() {
+            if if is_masked { decider.mask[n] } else { decider.cluster.fits(c, n) } {
+                let value = score(&decider.candidate(n), &decider.cluster.classes[c]);
+                if best.is_none_or(|(highest, _)| value > highest) {
+                    best = Some((value, n));
+                }
+            }
+        }
+        best.map(|(_, n)| n).ok_or_else(|| "the pod fits on no node".to_owned())
+    }
+
     /// See `Observer::share_nearby`.
     pub fn share_nearby(&self, arrival: usize, n: usize) -> f64 {
         self.observer.as_ref().map_or(1.0, |observer| observer.share_nearby(arrival, n))
@@ -281,6 +393,81 @@ impl Engine {
     pub fn observed_features(&self) -> Result<usize> {
         let observer = self.observer.as_ref().ok_or("the run was made without an observer")?;
         Ok(observer.width())
+    }
+
+    /// Write what the state of the cluster has changed so far, as arrays of the host, see `State`.
+    pub fn write_state(&self, state: &mut State) -> Result<()> {
+        let nodes = &self.decider.cluster.nodes;
+        copy_rows("free", state.free, nodes.iter().map(|node| node.free.as_slice()))?;
+        copy_rows("nonzero", state.nonzero, nodes.iter().map(|node| node.nonzero.as_slice()))?;
+        copy_rows("gpu_kinds", state.gpu_kinds, nodes.iter().map(|node| node.gpu_kinds.as_slice()))?;
+        // Rows are as long as those of the node with the most devices, which has one kind more.
+        let width = nodes.first().map_or(0, |node| node.gpu_kinds.len() - 1);
+        if state.gpu_free.len() != width * nodes.len() {
+            return Err(format!("gpu_free: expected {} numbers", width * nodes.len()));
+        }
+        for (row, node) in state.gpu_free.chunks_exact_mut(width.max(1)).zip(nodes) {
+            row[..node.gpus.len()].copy_from_slice(&node.gpus);
+        }
+        self.decider.terms.write(state)
+    }
+
+    /// Write where the pod that was asked about or tried last may run, if other pods or reservations matter to it.
+    pub fn write_mask(&self, mask: &mut [i8]) {
+        let (pod, is_masked) = self.question.unwrap_or_default();
+        let c = self.arrivals.get(pod).map_or(0, |arrival| arrival.class);
+        for (n, out) in mask.iter_mut().enumerate().take(self.decider.nodes()) {
+            *out = i8::from(if is_masked { self.decider.mask[n] } else { self.decider.cluster.fits(c, n) });
+        }
+    }
+
+    /// How far the run is.
+    pub fn progress(&self) -> Progress {
+        Progress {
+            arrived: self.arrived,
+            events: self.events.len(),
+            changes: self.changes,
+            time: self.events.last().map_or(0.0, |event| event.time),
+            head: self.head.map(|head| self.queue.first(head)),
+            totals: self.totals,
+        }
+    }
+
+    /// How an arrival stands.
+    pub fn standing(&self, arrival: usize) -> Result<Standing> {
+        let pod = self.arrivals.get(arrival).ok_or_else(|| format!("arrival: {arrival} is not one"))?;
+        let estimated = self.queue.pods[arrival].estimated;
+        Ok(Standing { choice: pod.choice, time: pod.time, started: pod.started, estimated, members: pod.members })
+    }
+
+    /// The pods that run now: those that will leave, then those that stay.
+    pub fn running(&self) -> impl Iterator<Item = usize> {
+        let stays = |&a: &usize| self.arrivals[a].choice.is_some() && self.arrivals[a].duration == f64::INFINITY;
+        self.running.iter().copied().chain((0..self.arrivals.len()).filter(stays))
+    }
+
+    /// Handle events until some arrivals have all started, or the time is past `until`; the host may be needed before.
+    pub fn advance_to(&mut self, targets: &[i64], until: f64) -> Result<Stop> {
+        let targets: Vec<usize> =
+            targets.iter().map(|&a| index("targets", a, self.arrivals.len())).collect::<Result<_>>()?;
+        let mut next = 0;
+        loop {
+            while targets.get(next).is_some_and(|&a| self.arrivals[a].choice.is_some()) {
+                next += 1;
+            }
+            if next == targets.len() || self.events.last().is_some_and(|event| event.time > until) {
+                return Ok(Stop::Done);
+            }
+            let stop = self.advance(self.events.len() + 1);
+            if stop != Stop::Paused {
+                return Ok(stop);
+            }
+        }
+    }
+
+    /// The oldest pods of all groups that wait, with the estimates of their run times that are known so far.
+    pub fn heads(&self) -> Vec<(usize, Option<Estimate>)> {
+        self.queue.waiting().map(|g| self.queue.first(g)).map(|a| (a, self.queue.known_estimate(a))).collect()
     }
 
     /// Answer the question.
@@ -299,13 +486,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Bind the first arrivals to nodes for the whole run. They run there, so that they may take more than there is.
-    pub fn stand(&mut self, nodes: &[i64], devices: &[i64]) -> Result<()> {
-        if self.arrived > 0 || nodes.len() > self.arrivals.len() {
-            return Err("the first arrivals cannot stand any more, or there are fewer".to_owned());
+    /// Bind the first arrivals to nodes. They run there, so that they may take more than there is.
+    fn stand(&mut self, nodes: &[usize], devices: &[i64]) -> Result<()> {
+        if nodes.len() > self.arrivals.len() {
+            return Err(format!("run.node: expected at most {} nodes", self.arrivals.len()));
         }
         for (arrival, (&node, &devices)) in nodes.iter().zip(devices).enumerate() {
-            let choice = Choice { node: index("nodes", node, self.decider.nodes())?, devices: devices as u64 };
+            let choice = Choice { node, devices: devices as u64 };
             let c = self.arrivals[arrival].class;
             self.arrivals[arrival].choice = Some(choice);
             let idle = self.gpu_left(c, choice.node);
@@ -327,32 +514,24 @@ impl Engine {
         self.decider.cluster.nodes[n].gpu_left(&self.decider.cluster.classes[c]).max(0)
     }
 
-    /// Let the first arrivals, which run already since `started`, leave after their durations.
-    pub fn let_leave(&mut self, started: &[f64], duration: &[f64]) -> Result<()> {
-        if started.len() > self.arrived || duration.len() != started.len() {
-            return Err("only those that stand may leave".to_owned());
-        }
-        for (arrival, (&started, &duration)) in started.iter().zip(duration).enumerate() {
-            let pod = &mut self.arrivals[arrival];
-            (pod.started, pod.leaves) = (started, started + duration);
+    /// Let the pods that stand leave after their durations, counted from their times.
+    fn let_leave(&mut self) {
+        for pod in &mut self.arrivals[..self.arrived] {
+            (pod.started, pod.leaves) = (pod.time, pod.time + pod.duration);
         }
         let arrivals = &self.arrivals;
-        let mut leaving: Vec<usize> = (0..started.len()).filter(|&a| arrivals[a].leaves.is_finite()).collect();
+        let mut leaving: Vec<usize> = (0..self.arrived).filter(|&a| arrivals[a].leaves.is_finite()).collect();
         leaving.sort_by(|&a, &b| {
             if leaves_before(arrivals, a, b) { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater }
         });
         // An ascending list is a heap.
         self.running = leaving;
-        Ok(())
     }
 
     /// Let the next arrivals wait since their times, and try them all at time 0, before anything else happens.
     ///
     /// Those that would not fit on the empty cluster fail.
-    pub fn queue_first(&mut self, count: usize) -> Result<()> {
-        if count > self.arrivals.len() - self.arrived {
-            return Err(format!("{count} pods cannot wait: fewer arrive"));
-        }
+    fn queue_first(&mut self, count: usize) {
         for arrival in self.arrived..self.arrived + count {
             if self.arrivals[arrival].members > 0 && !self.is_delayed(arrival) {
                 self.queue_arrival(arrival, 0.0, true);
@@ -363,11 +542,10 @@ impl Engine {
         self.passes += 1;
         if self.queue.overtaking != Overtaking::Anybody || self.estimates_ends() {
             self.pass = Pass::Head;
-            return Ok(());
+            return;
         }
         self.collect(0.0, true);
         self.pass = Pass::Candidates;
-        Ok(())
     }
 
     /// Handle events until so many are recorded, or the host is needed.
@@ -416,7 +594,7 @@ impl Engine {
             return Ok(self.head);
         }
         // Before the first pod has left, no node says which pods may fit now.
-        let every = self.decider.asks_host() || self.freed.is_none();
+        let every = self.tries_everybody || self.decider.asks_host() || self.freed.is_none();
         if self.pass == Pass::Collect {
             // As the first of them would: who is tried depends on it.
             if self.head.is_some() && self.queue.waiting_groups > 1 {
@@ -669,6 +847,7 @@ impl Engine {
     fn change(&mut self, arrival: usize, sign: i64) {
         let Arrival { class: c, labels, choice, .. } = self.arrivals[arrival];
         let Some(choice) = choice else { return };
+        self.changes += 1;
         let n = choice.node;
         let counts = self.eligible[n];
         let is_empty = |engine: &Engine| {
@@ -698,15 +877,11 @@ impl Engine {
     }
 
     fn note(&mut self, time: f64, arrival: usize, outcome: Outcome) {
-        let choice = self.arrivals[arrival].choice;
-        if let (Some(observer), Some(choice)) = (&mut self.observer, choice) {
-            match outcome {
-                Outcome::Bound => observer.count(arrival, choice.node, 1),
-                Outcome::Finished => observer.count(arrival, choice.node, -1),
-                Outcome::Failed | Outcome::Waiting => {}
-            }
+        let event = Event { time, arrival, outcome, choice: self.arrivals[arrival].choice, totals: self.totals };
+        if let Some(observer) = &mut self.observer {
+            follow(observer, &event);
         }
-        self.events.push(Event { time, arrival, outcome, choice, totals: self.totals });
+        self.events.push(event);
     }
 
     /// Start a placed pod, or the placed members of a gang.
@@ -1061,6 +1236,15 @@ impl Engine {
             self.queue.groups[g].may_start = None;
         }
         self.replace_candidate(time);
+    }
+}
+
+/// Count where the pods of an owner came and went.
+fn follow(observer: &mut Observer, event: &Event) {
+    match (event.outcome, event.choice) {
+        (Outcome::Bound, Some(choice)) => observer.count(event.arrival, choice.node, 1),
+        (Outcome::Finished, Some(choice)) => observer.count(event.arrival, choice.node, -1),
+        _ => {}
     }
 }
 

@@ -59,7 +59,7 @@ impl Objective {
 /// A run in which the host chooses nodes.
 #[derive(Clone)]
 pub struct Episode {
-    engine: Engine,
+    pub engine: Engine,
     objectives: Vec<(Objective, f64)>,
     /// Cost of an illegal action, which changes nothing else.
     penalty: f64,
@@ -237,6 +237,18 @@ impl Batch {
             *step = episode.step(*action, &mut row.first(nodes, width)?)?;
             Ok(())
         })
+    }
+
+    /// Take actions in one episode, one after another.
+    pub fn replay(&mut self, e: usize, actions: &[i64], observations: &mut Observations) -> Result<()> {
+        let count = self.episodes.len();
+        let episode = self.episodes.get_mut(e).and_then(Option::as_mut).ok_or("the episode was not begun")?;
+        let (nodes, width) = episode.shape()?;
+        let mut rows = observations.rows(count)?;
+        for action in actions {
+            episode.step(*action, &mut rows[e].first(nodes, width)?)?;
+        }
+        Ok(())
     }
 
     /// Return an episode that was begun.

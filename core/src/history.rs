@@ -58,6 +58,11 @@ impl History {
         self.groups.len()
     }
 
+    /// The estimate of a group, if it was computed before.
+    pub fn known(&self, keys: &Keys) -> Option<Estimate> {
+        self.groups.get(keys[LEVELS - 1])?.estimate
+    }
+
     /// The estimate of a group as it was computed last.
     pub fn estimate(&mut self, keys: &Keys) -> Estimate {
         match self.groups[keys[LEVELS - 1]].estimate {

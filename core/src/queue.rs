@@ -146,6 +146,12 @@ impl Queue {
         self.estimate_of(a).median
     }
 
+    /// The estimate of a pod's run time, if it was stated or computed before.
+    pub fn known_estimate(&self, a: usize) -> Option<Estimate> {
+        let stated = self.pods[a].stated.map(|median| Estimate { median, spread: 0.0 });
+        stated.or_else(|| self.history.known(&self.pods[a].keys))
+    }
+
     fn estimate_of(&mut self, a: usize) -> Estimate {
         match self.pods[a].stated {
             Some(median) => Estimate { median, spread: 0.0 },

@@ -60,10 +60,9 @@ proptest! {
             api::steersman_decider_place(number, a, a, a, a),
             api::steersman_decider_remove(number, a, a, a, a),
             api::steersman_engine_advance(number, b),
-            api::steersman_engine_queue_first(number, b),
             api::steersman_engine_answer(number, a),
             api::steersman_engine_set_head(number, a),
-            api::steersman_engine_count(number),
+            api::steersman_batch_engine(number, b),
         ];
         prop_assert!(answers.iter().all(|&answer| answer == -1));
         prop_assert_eq!(error(), format!("there is no object {number}"));

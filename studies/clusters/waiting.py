@@ -158,12 +158,12 @@ def _waits(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> F
     """Return [A] seconds from arrival to binding; NaN for pods that fit on no node."""
     execution = Execution(simulator, plan, policy, seed, record=False)
     execution.finish(None)
-    events = int(execution.run.cursor[event_arrays.EVENTS])
-    numbers = execution.record.numbers[:events]
+    record = execution.record()
+    numbers = record.numbers
     bound = numbers[:, event_arrays.OUTCOME] == event_arrays.BOUND
     wait = np.full(len(plan.pods), np.nan)
     arrival = numbers[bound, event_arrays.ARRIVAL]
-    wait[arrival] = execution.record.time[:events][bound] - plan.time[arrival]
+    wait[arrival] = record.time[bound] - plan.time[arrival]
     return wait
 
 

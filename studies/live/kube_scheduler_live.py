@@ -230,7 +230,7 @@ def _replays(asked: Json) -> Json:
 
 def _placed(execution: Execution, plan: Schedule) -> list[int]:
     """Return the index of the node of each arrival, -1 for none."""
-    numbers = execution.record.numbers[: int(execution.run.cursor[event_arrays.EVENTS])]
+    numbers = execution.record().numbers
     bound = numbers[numbers[:, event_arrays.OUTCOME] == event_arrays.BOUND]
     result = np.full(len(plan.pods), -1, dtype=np.int64)
     result[bound[:, event_arrays.ARRIVAL]] = plan.nodes[bound[:, event_arrays.SLOT]]

@@ -151,8 +151,8 @@ def day_of(date: str) -> Day:
     rules = with_order(resolve("kube-default"), find_order("age"))
     history = _execution_of(past, rules, 0, past.arrival, past.duration)
     started = np.full(len(begins), np.inf)
-    started[before] = history.run.started
-    started[before] = np.where(history.run.slot == NONE, np.inf, started[before])
+    standing = history.standing
+    started[before] = np.where(standing.node == NONE, np.inf, standing.started)
     running = np.flatnonzero((started < midnight) & (started + left > midnight))
     waiting = np.flatnonzero(before & (started >= midnight))
     left[running] += started[running] - midnight
@@ -161,9 +161,7 @@ def day_of(date: str) -> Day:
     nodes = cluster_nodes()
     return Day(
         date,
-        tuple(
-            Recorded(nodes[history.plan.nodes[history.run.slot[j]]].name, int(history.run.devices[j])) for j in running
-        ),
+        tuple(Recorded(nodes[history.plan.nodes[standing.node[j]]].name, int(standing.devices[j])) for j in running),
         len(waiting),
         np.maximum(begins - midnight, 0.0)[order],
         left[order],
@@ -232,7 +230,8 @@ def simulated_starts(day: Day, policy: Policy, seed: int, latency: Floats, overh
     seen, duration = (day.arrival + latency) / speed, (day.duration + overhead) / speed
     execution = _execution_of(sped, policy, seed, seen, duration)
     started = np.zeros(len(day))
-    started[execution.plan.pods] = np.where(execution.run.slot == NONE, np.nan, execution.run.started)
+    standing = execution.standing
+    started[execution.plan.pods] = np.where(standing.node == NONE, np.nan, standing.started)
     return started * speed
 
 

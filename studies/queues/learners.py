@@ -20,8 +20,7 @@ from steersman.agents.evolution.orders import (
     waits_under,
 )
 from steersman.orders import scores
-from steersman.orders.order import Order, RunTimes
-from steersman.orders.queue import NO_ONE
+from steersman.orders.order import NO_ONE, Order, RunTimes
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from steersman.cluster.model import Pod
 from steersman.orders import scores
-from steersman.orders.order import Order
-from steersman.orders.queue import NO_ONE
+from steersman.orders.order import NO_ONE, Order
 from studies import tables
 from studies.common import Json, Say, desk, plain, published
 from studies.queues.learners import (

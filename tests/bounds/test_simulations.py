@@ -24,8 +24,7 @@ from steersman.cluster.model import (
 )
 from steersman.objectives.registry import resolve
 from steersman.orders.live_history import LiveHistory
-from steersman.orders.order import Order
-from steersman.orders.queue import ANYBODY, EASY, NO_ONE
+from steersman.orders.order import ANYBODY, EASY, NO_ONE, Order
 from steersman.orders.registry import find_order
 from steersman.orders.scores import LEARNED, learned_size
 from steersman.policies.base import with_order

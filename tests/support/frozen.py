@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod
+from steersman.core.handles import Standing
 from steersman.orders.live_history import LiveHistory
 from steersman.policies.base import Policy
-from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.prediction.moment import RECENT_SECONDS, Arrived, ClusterMoment, Spell
 from steersman.simulation.prediction.prediction import HORIZON, P10, P90, start_rank
@@ -30,7 +30,7 @@ class SimulatedHistory:
     Attributes:
         workload: the trace.
         plan: its arrivals.
-        run: the run, at its end.
+        run: how the pods stand at its end.
         ran: [A] seconds that each pod had run before time 0.
         start: [A] when it started, inf: never.
         end: [A] when it ended, inf: never.
@@ -38,7 +38,7 @@ class SimulatedHistory:
 
     workload: Workload
     plan: Schedule
-    run: event_arrays.Run
+    run: Standing
     ran: Floats
     start: Floats
     end: Floats
@@ -62,7 +62,7 @@ class SimulatedHistory:
         history = LiveHistory()
         for k in ended:
             history.note(pods[k], self._ran(k, self.end[k]))
-        recorded = [Recorded(names[self.run.slot[k]], int(self.run.devices[k])) for k in runs]
+        recorded = [Recorded(names[self.run.node[k]], int(self.run.devices[k])) for k in runs]
         there = replace(
             self.workload,
             pods=tuple(pods[k] for k in (*runs, *waits)),
@@ -105,14 +105,14 @@ def simulated_history(workload: Workload, policy: Policy, load: float, seed: int
     workload = replace(workload, pods=tuple(pods))
     simulator = Simulator(workload)
     plan = schedule(workload, "timed", seed=seed, ratio=1.0, load=load)
-    first = simulator.play(policy, plan, seed).run
+    first = simulator.play(policy, plan, seed).standing
     kept = np.arange(len(plan.pods)) >= plan.warm
-    kept |= (first.slot >= 0) & (first.started <= 0.0)
+    kept |= (first.node >= 0) & (first.started <= 0.0)
     columns = {name: getattr(plan, name)[kept] for name in ("pods", "time", "duration", "members")}
     plan = replace(plan, **columns, warm=int(kept[: plan.warm].sum()))
-    run = simulator.play(policy, plan, seed).run
+    run = simulator.play(policy, plan, seed).standing
     whole = np.array([_duration(workload.pods[i]) for i in plan.pods])
-    start = np.where(run.slot >= 0, run.started, np.inf)
+    start = np.where(run.node >= 0, run.started, np.inf)
     ran = np.where(np.arange(len(plan.pods)) < plan.warm, np.maximum(whole - plan.duration, 0.0), 0.0)
     return SimulatedHistory(workload, plan, run, ran, start, start + plan.duration)
 
@@ -125,8 +125,8 @@ def _duration(pod: Pod) -> float:
 def recorded_history(workload: Workload, policy: Policy) -> SimulatedHistory:
     """Return the run of a policy at the arrival times of a trace, from an empty cluster on."""
     plan = schedule(workload, "timed", seed=1, ratio=1.0, load=None)
-    run = Simulator(workload).play(policy, plan, 1).run
-    start = np.where(run.slot >= 0, run.started, np.inf)
+    run = Simulator(workload).play(policy, plan, 1).standing
+    start = np.where(run.node >= 0, run.started, np.inf)
     return SimulatedHistory(workload, plan, run, np.zeros(len(start)), start, start + plan.duration)
 
 

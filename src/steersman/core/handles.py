@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +18,17 @@ from safetensors.numpy import save
 from steersman.core.library import SIZE, Buffers, call
 
 NOWHERE = -1
+NO_LIMIT = 1 << 62
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.int8]
+Described = Mapping[str, npt.NDArray[np.generic]]
+"""What an object is made of: arrays by name."""
 
 
-def _file(arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
+def _file(arrays: Described) -> bytes:
     """Return arrays as the bytes of a safetensors file."""
     return save({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
@@ -36,7 +43,7 @@ class Decider:
         SteersmanError: an array is missing, or has another type or shape, or a number in it is out of range.
     """
 
-    def __init__(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    def __init__(self, arrays: Described) -> None:
         content = _file(arrays)
         self._number = call("decider_new", content, len(content))
         self._nodes = len(arrays["nodes.free"])
@@ -69,36 +76,131 @@ class Decider:
         return nodes, devices
 
 
-class Engine:
-    """A run: pods that arrive, are bound, wait or fail, and leave.
+class Stop(IntEnum):
+    """Why a run stopped.
 
-    Args:
-        arrays: what `Engine::read` in `core/src/engine.rs` reads, by name.
-
-    Raises:
-        SteersmanError: an array is missing, or has another type or shape, or a number in it is out of range.
+    No event is left, or as many are recorded as were asked for. Or the caller is needed: it chooses a node; it notes
+    the reason of the last event, a pod that was not bound, while the cluster is as it was then; it chooses who is next.
     """
 
-    def __init__(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    DONE, PAUSED, NEEDS_NODE, NEEDS_REASON, NEEDS_ORDER, INVALID_SCORE = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is."""
+
+    arrived: int  # arrivals handled
+    events: int  # recorded
+    changes: int  # how often a pod came to a node or left it
+    head: int  # the arrival that nobody may delay, -1: none
+    waiting: int  # pods that wait
+    gpu_milli: int  # in use, as `cpu_milli`
+    cpu_milli: int
+    time: float  # of the last event
+
+
+class Standing(NamedTuple):
+    """How arrivals stand, [A] each."""
+
+    node: Integers  # where it is, or was when it left; -1: it had none so far
+    devices: Integers  # bit mask
+    members: Integers  # how many start together, from this one on; 0 for all but the first
+    runs: npt.NDArray[np.bool_]
+    time: Floats  # when it arrived
+    started: Floats  # when it was bound
+    estimated: Floats  # its run time as estimated then, NaN where estimates do not matter
+
+
+def lacks_room(arrays: Described, class_id: Integers, members: Integers) -> npt.NDArray[np.bool_]:
+    """Return [S] whether `members` pods of a class, both [S], do not fit together on nodes as they are.
+
+    Args:
+        arrays: `nodes.*`, `classes.*` and `profile.accepts`.
+    """
+    content, lacks = _file(arrays), np.empty(len(class_id), dtype=np.int8)
+    call("lacks_room", content, len(content), *map(np.ascontiguousarray, (class_id, members)), lacks, len(lacks))
+    return lacks.astype(np.bool_)
+
+
+class Engine:
+    """A run: pods that arrive, are bound, wait or fail, and leave. `number`: of an object of the core."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        weakref.finalize(self, call, "forget", number)
+
+    @classmethod
+    def of(cls, arrays: Described) -> Engine:
+        """Return a run of what `Engine::read` in `core/src/engine.rs` reads, by name.
+
+        Raises:
+            SteersmanError: an array is missing, or has another type or shape, or a number in it is out of range.
+        """
         content = _file(arrays)
-        self._number = call("engine_new", content, len(content))
-        weakref.finalize(self, call, "forget", self._number)
+        return cls(call("engine_new", content, len(content)))
 
-    def stand(self, nodes: Integers, devices: Integers) -> None:
-        """Bind the first arrivals to nodes for the whole run, [S] each; they may take more than there is."""
-        call("engine_stand", self._number, nodes, devices, len(nodes))
+    def again(self, arrays: Described) -> Engine:
+        """Return another run on this one's cluster, which has not advanced; see `Engine::read_again`."""
+        content = _file(arrays)
+        return Engine(call("engine_again", self._number, content, len(content)))
 
-    def let_leave(self, started: Floats, duration: Floats) -> None:
-        """Let the first arrivals, which run already, leave after their durations; [S] seconds each."""
-        call("engine_let_leave", self._number, started, duration, len(started))
+    def watch(self, arrays: Described) -> None:
+        """Observe the run from now on; `arrays`: what `Observer::read` in `core/src/views.rs` reads."""
+        content = _file(arrays)
+        call("engine_watch", self._number, content, len(content))
 
-    def queue_first(self, count: int) -> None:
-        """Let the next arrivals wait since their times, and try them all at time 0."""
-        call("engine_queue_first", self._number, count)
+    def advance(self, until: int = NO_LIMIT) -> Stop:
+        """Handle events until so many are recorded, or the caller is needed; return why it stopped."""
+        return Stop(call("engine_advance", self._number, until))
 
-    def advance(self, until: int) -> int:
-        """Handle events until so many are recorded; return why it stopped, see `event_arrays.DONE`."""
-        return call("engine_advance", self._number, until)
+    def advance_to(self, targets: Integers, until: float) -> Stop:
+        """Handle events until these arrivals have all started, [T], or the time is past `until`; as `advance`."""
+        return Stop(call("engine_advance_to", self._number, targets, len(targets), until))
+
+    @property
+    def progress(self) -> Progress:
+        """Return how far the run is."""
+        numbers, time = np.empty(7, dtype=np.int64), np.empty(1)
+        call("engine_progress", self._number, numbers, time)
+        arrived, events, changes, head, waiting, gpu_milli, cpu_milli = numbers.tolist()
+        return Progress(arrived, events, changes, head, waiting, gpu_milli, cpu_milli, float(time[0]))
+
+    def arrivals(self, count: int) -> Standing:
+        """Return how all arrivals stand; `count`: how many there are."""
+        numbers, times = np.empty((count, 4), dtype=np.int64), np.empty((count, 3))
+        call("engine_arrivals", self._number, numbers, times, count)
+        node, devices, members, runs = numbers.T
+        return Standing(node, devices, members, runs == 1, *times.T)
+
+    def heads(self, count: int) -> tuple[Integers, Floats]:
+        """Return the oldest pods of all groups that wait, at most `count`, [G], in their order.
+
+        With them, [G, 2], the median of their run times in seconds and its spread, NaN where nothing is known so far.
+        """
+        heads, estimates = np.empty(count, dtype=np.int64), np.empty((count, 2))
+        found = call("engine_heads", self._number, heads, estimates, count)
+        order = np.argsort(heads[:found])
+        return heads[order], estimates[order]
+
+    def write_state(self, *arrays: npt.NDArray[np.generic]) -> None:
+        """Write what pods have changed.
+
+        Into free, nonzero, gpu_free and gpu_kinds of nodes, then into matched, owned, owned_total and held of terms.
+        """
+        call("engine_state", self._number, *arrays, np.array([array.size for array in arrays], dtype=np.uintp))
+
+    def scores(self, class_id: int, labels_id: int, nodes: int) -> Floats:
+        """Return the scores of a pod now, [N], -inf where it may not run."""
+        scores = np.empty(nodes)
+        call("engine_scores", self._number, class_id, labels_id, scores, nodes)
+        return scores
+
+    def mask(self, nodes: int) -> npt.NDArray[np.bool_]:
+        """Return where the pod of the question may run, [N]."""
+        mask = np.empty(nodes, dtype=np.int8)
+        call("engine_mask", self._number, mask, nodes)
+        return mask.astype(np.bool_)
 
     @property
     def question(self) -> int:
@@ -118,47 +220,54 @@ class Engine:
         """Choose the group that goes next."""
         call("engine_set_head", self._number, group)
 
-    def events(self) -> tuple[Floats, Integers, Floats]:
-        """Return times, [E], numbers and sums, [E, 10] each, as in `event_arrays.EventRecord`."""
-        count = call("engine_count", self._number)
+    def events(self, first: int = 0) -> tuple[Floats, Integers, Floats]:
+        """Return times, [E], numbers and sums, [E, 10] each, of events from number `first` on, see `EventRecord`."""
+        count = self.progress.events - first
         times, numbers, sums = np.empty(count), np.empty((count, 10), dtype=np.int64), np.empty((count, 10))
-        call("engine_events", self._number, times, numbers, sums, count)
+        call("engine_events", self._number, first, times, numbers, sums, count)
         return times, numbers, sums
 
 
 class Batch:
     """Episodes in which the caller chooses nodes, stepped together.
 
-    Attributes:
-        nodes, pods, contexts, masks: observations, [E, N, F], [E, P], [E, X] and [E, N].
-        rewards, terminated, truncated: of the last step, [E].
+    Args:
+        nodes, pods, contexts, masks: buffers of observations, [E, N, F], [E, P], [E, X] float32 and [E, N] int8.
     """
 
-    def __init__(self, count: int, nodes: int, features: tuple[int, int, int]) -> None:
-        width, pod, context = features
-        self._number = call("batch_new", count)
-        self.nodes = np.zeros((count, nodes, width), dtype=np.float32)
-        self.pods, self.contexts = np.zeros((count, pod), np.float32), np.zeros((count, context), np.float32)
-        self.masks = np.zeros((count, nodes), dtype=np.int8)
-        self.rewards = np.zeros(count)
-        self.terminated, self.truncated = np.zeros(count, dtype=np.int8), np.zeros(count, dtype=np.int8)
-        parts = (self.nodes, self.pods, self.contexts, self.masks)
-        sizes = (SIZE * 4)(*(part.size for part in parts))
-        self._buffers = Buffers(*(part.ctypes.data for part in parts), sizes)
+    def __init__(self, nodes: Singles, pods: Singles, contexts: Singles, masks: Flags) -> None:
+        self._number, self._count = call("batch_new", len(masks)), len(masks)
+        # The buffers must outlive their addresses.
+        self._parts = (nodes, pods, contexts, masks)
+        sizes = (SIZE * 4)(*(part.size for part in self._parts))
+        self._buffers = Buffers(*(part.ctypes.data for part in self._parts), sizes)
         weakref.finalize(self, call, "forget", self._number)
 
-    def begin(self, e: int, arrays: Mapping[str, npt.NDArray[np.generic]]) -> bool:
-        """Begin an episode; return whether it asks for a node."""
+    def begin(self, e: int, arrays: Described) -> bool:
+        """Begin an episode, see `Episode::begin` in `core/src/episode.rs`; return whether it asks for a node."""
         content = _file(arrays)
         return bool(call("batch_begin", self._number, e, content, len(content), self._buffers))
 
-    def step(self, actions: Integers) -> None:
-        """Take an action in every episode."""
-        results = (self.rewards, self.terminated, self.truncated)
-        call("batch_step", self._number, actions, *results, len(actions), self._buffers)
+    def step(self, actions: Integers, rewards: Floats, terminated: Flags, truncated: Flags) -> None:
+        """Take an action in every episode; write what it led to, all [E]."""
+        call("batch_step", self._number, actions, rewards, terminated, truncated, len(actions), self._buffers)
 
-    def states(self, e: int) -> Floats:
-        """Return the states now, before the last action and after it, [3, 15], see `objectives.summary`."""
-        states = np.empty((3, 15))
-        call("batch_states", self._number, e, states)
+    def replay(self, e: int, actions: Integers) -> None:
+        """Take actions in an episode that has begun, one after another."""
+        call("batch_replay", self._number, e, actions, len(actions), self._buffers)
+
+    def states(self) -> Floats:
+        """Return the states now, before the last action and after it, [E, 3, 15], see `objectives.summary`."""
+        states = np.empty((self._count, 3, 15))
+        call("batch_states", self._number, states, self._count)
         return states
+
+    def rule_actions(self, rule: int) -> Integers:
+        """Return the nodes that a rule prefers, [E]; 0 where an episode has ended."""
+        actions = np.empty(self._count, dtype=np.int64)
+        call("batch_rule", self._number, rule, actions, self._count)
+        return actions
+
+    def engine(self, e: int) -> Engine:
+        """Return a copy of an episode's run."""
+        return Engine(call("batch_engine", self._number, e))

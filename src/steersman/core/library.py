@@ -20,6 +20,8 @@ _INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C_CONTIGUOUS")
 _FLOATS = np.ctypeslib.ndpointer(np.float64, flags="C_CONTIGUOUS")
 _SINGLES = np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
 _FLAGS = np.ctypeslib.ndpointer(np.int8, flags="C_CONTIGUOUS")
+_COUNTS = np.ctypeslib.ndpointer(np.int32, flags="C_CONTIGUOUS")
+_SIZES = np.ctypeslib.ndpointer(np.uintp, flags="C_CONTIGUOUS")
 
 
 class Buffers(ctypes.Structure):
@@ -43,18 +45,27 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "batch_new": [SIZE],
     "batch_begin": [_NUMBER, _NUMBER, _BYTES, SIZE, _BUFFERS],
     "batch_step": [_NUMBER, _INTEGERS, _FLOATS, _FLAGS, _FLAGS, SIZE, _BUFFERS],
-    "batch_states": [_NUMBER, SIZE, _FLOATS],
+    "batch_replay": [_NUMBER, SIZE, _INTEGERS, SIZE, _BUFFERS],
+    "batch_states": [_NUMBER, _FLOATS, SIZE],
+    "batch_rule": [_NUMBER, _NUMBER, _INTEGERS, SIZE],
+    "batch_engine": [_NUMBER, SIZE],
     "engine_new": [_BYTES, SIZE],
-    "engine_stand": [_NUMBER, _INTEGERS, _INTEGERS, SIZE],
-    "engine_let_leave": [_NUMBER, _FLOATS, _FLOATS, SIZE],
-    "engine_queue_first": [_NUMBER, SIZE],
+    "engine_again": [_NUMBER, _BYTES, SIZE],
+    "engine_watch": [_NUMBER, _BYTES, SIZE],
     "engine_advance": [_NUMBER, SIZE],
     "engine_question": [_NUMBER],
-    "engine_observe": [_NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, np.ctypeslib.ndpointer(np.uintp)],
+    "engine_observe": [_NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, _SIZES],
     "engine_answer": [_NUMBER, _NUMBER],
     "engine_set_head": [_NUMBER, _NUMBER],
-    "engine_count": [_NUMBER],
-    "engine_events": [_NUMBER, _FLOATS, _INTEGERS, _FLOATS, SIZE],
+    "engine_events": [_NUMBER, SIZE, _FLOATS, _INTEGERS, _FLOATS, SIZE],
+    "engine_advance_to": [_NUMBER, _INTEGERS, SIZE, ctypes.c_double],
+    "engine_progress": [_NUMBER, _INTEGERS, _FLOATS],
+    "engine_arrivals": [_NUMBER, _INTEGERS, _FLOATS, SIZE],
+    "engine_heads": [_NUMBER, _INTEGERS, _FLOATS, SIZE],
+    "engine_state": [_NUMBER, *[_INTEGERS] * 4, _COUNTS, _COUNTS, _INTEGERS, _COUNTS, _SIZES],
+    "engine_scores": [_NUMBER, _NUMBER, _NUMBER, _FLOATS, SIZE],
+    "engine_mask": [_NUMBER, _FLAGS, SIZE],
+    "lacks_room": [_BYTES, SIZE, _INTEGERS, _INTEGERS, _FLAGS, SIZE],
 }
 
 

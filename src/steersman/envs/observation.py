@@ -45,3 +45,12 @@ class StepResults(NamedTuple):
 @inlined_kernel
 def observation_of(out: Observation, e: int) -> ObservationArrays:
     return ObservationArrays(out.nodes[e], out.flat[e], out.pod[e], out.context[e], out.mask[e])
+
+
+@inlined_kernel
+def attempt(counts: npt.NDArray[np.int64], steps: int, illegal: int, mask: npt.NDArray[np.int8], n: int) -> bool:
+    """Return whether node `n` exists and may take the pod; count a step, and note in column `illegal` if it may not."""
+    counts[steps] += 1
+    legal = 0 <= n < mask.shape[0] and mask[n] == 1
+    counts[illegal] = not legal
+    return bool(legal)

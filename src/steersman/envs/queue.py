@@ -13,11 +13,11 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.handles import NO_LIMIT, Progress, Standing, Stop
 from steersman.envs.base import check_limits, known_options, make_options
 from steersman.envs.inflation.episodes import WorkloadLike, workload_of
-from steersman.orders import queue, scores
-from steersman.orders.estimates import MEDIAN, OWNER_REQUESTS, SPREAD
-from steersman.orders.order import OVERTAKING, Order, parse_run_times
+from steersman.orders import scores
+from steersman.orders.order import ANYBODY, OVERTAKING, Order, parse_run_times
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
@@ -28,13 +28,13 @@ from steersman.simulation.waiting import bounded_slowdown
 from steersman.workloads.formats.openb import SMALL
 
 Observation = dict[str, npt.NDArray[Any]]
+Floats = npt.NDArray[np.float64]
 Objective = Literal["bounded-slowdown", "waiting-time"]
 
-COMMITTING = tuple(name for name, value in OVERTAKING.items() if value != queue.ANYBODY)
+COMMITTING = tuple(name for name, value in OVERTAKING.items() if value != ANYBODY)
 JOB_FEATURES = ("estimate", "size", "wait", "fits", "spread", "gang", "priority")
 CONTEXT_FEATURES = ("free", "queue")
 BOUND = 20.0  # features are clipped to plus and minus this
-NO_LIMIT = 1 << 62
 RESET_OPTIONS = ("workload", "seed", "first", "load")
 HOUR = 3600.0
 MOST_ROWS = 100_000  # of an observation
@@ -114,8 +114,11 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         self._execution: Execution | None = None
         self._rows = np.zeros(0, dtype=np.int64)
         self._mask = np.zeros(count, dtype=np.int8)
+        self._estimates = np.zeros((0, 2))
         self._followed, self._cost, self._over = 0, 0.0, True
         self._owed = 0.0
+        self._now: Progress
+        self._standing: Standing
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -163,25 +166,26 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
 
     def _advance(self) -> float:
         assert self._execution is not None
-        status = event_arrays.PAUSED
-        while status not in (event_arrays.NEEDS_ORDER, event_arrays.DONE):
-            status = self._execution.advance(NO_LIMIT)
-            if status == event_arrays.NEEDS_ACTION:
+        stop = Stop.NEEDS_NODE
+        while stop == Stop.NEEDS_NODE:
+            stop = self._execution.advance(NO_LIMIT)
+            if stop == Stop.NEEDS_NODE:
                 self._execution.answer()
-        self._over = status == event_arrays.DONE
+        self._over = stop == Stop.DONE
+        self._now = self._execution.engine.progress
+        self._standing = self._execution.standing
         return self._follow()
 
     def _follow(self) -> float:
         """Return what pods that started since the last call add to the mean of the objective."""
         assert self._execution is not None
-        run, record, plan = self._execution.run, self._execution.record, self._execution.plan
-        events = slice(self._followed, int(run.cursor[event_arrays.EVENTS]))
-        self._followed = events.stop
-        started = record.numbers[events, event_arrays.OUTCOME] == event_arrays.BOUND
-        who = record.numbers[events, event_arrays.ARRIVAL][started]
-        wait, duration = record.time[events][started] - plan.time[who], plan.duration[who]
+        time, numbers, _ = self._execution.engine.events(self._followed)
+        self._followed = self._now.events
+        started = numbers[:, event_arrays.OUTCOME] == event_arrays.BOUND
+        who = numbers[:, event_arrays.ARRIVAL][started]
+        wait, duration = time[started] - self._standing.time[who], self._execution.plan.duration[who]
         values = wait / HOUR if self.options.objective == "waiting-time" else bounded_slowdown(wait, duration)
-        added = float(values.sum()) / len(plan.pods)
+        added = float(values.sum()) / len(self._execution.plan.pods)
         self._cost += added
         return added
 
@@ -202,8 +206,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         if not self._mask[row]:
             infos = {self.options.objective: self._cost, "illegal": True}
             return self._observe(), -self.options.penalty, False, False, infos
-        waiting = self._execution.run.queue
-        self._execution.run.cursor[event_arrays.HEAD] = waiting.group[self._rows[row]]
+        self._execution.engine.set_head(int(self._execution.described.groups[self._rows[row]]))
         reward, self._owed = -self._owed - self._advance(), 0.0
         infos = {self.options.objective: self._cost, "illegal": False}
         return self._observe(), reward, self._over, False, infos
@@ -220,30 +223,29 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         """
         if self._over or self._execution is None:
             raise UsageError("no episode is under way; call reset() first")
-        order, q = find_order(name), self._execution.run.queue
+        order = find_order(name)
         if order.score == scores.FAIR or order.uses_delay:
             reads = "what namespaces have running" if order.score == scores.FAIR else "the delay"
             raise UsageError(f"order {name!r} reads {reads}, which is not known here")
-        heads = self._rows[self._mask[: len(self._rows)] == 1]
+        chosen = self._mask[: len(self._rows)] == 1
+        heads, estimates = self._rows[chosen], self._estimates[chosen]
+        total, time = self._execution.described.totals[heads], self._standing.time[heads]
         pods = [self._execution.simulator.workload.pods[i] for i in self._execution.plan.pods[heads]]
         if order.score == scores.GIVEN:
-            values = order.given(q.time[heads], q.total[heads], pods)
+            values = order.given(time, total, pods)
         elif order.score == scores.LEARNED:
             learned = getattr(scores.learned_score, "py_func", scores.learned_score)
-            now, free, waiting = self._now(), self._free(), float(self._execution.run.cursor[event_arrays.WAITING_NOW])
-            inputs = zip(self._estimates(heads), self._spread(heads), self._share(heads), q.time[heads], strict=True)
+            now, free, waiting = self._now.time, self._free(), float(self._now.waiting)
+            inputs = zip(*_seconds_and_spread(estimates), self._share(heads), time, strict=True)
             weights = np.array(order.weights)
             values = np.array(
                 [learned(weights, r, spread, share, now - at, free, waiting, 0.0) for r, spread, share, at in inputs]
             )
         else:
             simple = getattr(scores.simple_score, "py_func", scores.simple_score)
-            now, runs = self._now(), self._estimates(heads)
+            now, runs = self._now.time, _seconds_and_spread(estimates)[0]
             values = np.array(
-                [
-                    simple(order.score, r, n, now - at, at)
-                    for r, n, at in zip(runs, q.total[heads], q.time[heads], strict=True)
-                ]
+                [simple(order.score, r, n, now - at, at) for r, n, at in zip(runs, total, time, strict=True)]
             )
         return int(np.flatnonzero(self._mask)[int(np.argmin(values))])
 
@@ -251,67 +253,52 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         """Return a line about the queue, if the render mode is `ansi`."""
         if self.render_mode is None or self._execution is None:
             return None
-        waiting = int(self._execution.run.cursor[event_arrays.WAITING_NOW])
-        return f"{self._now():.0f} s: {waiting} wait, {self._free():.0%} free, cost {self._cost:.2f}\n"
-
-    def _now(self) -> float:
-        assert self._execution is not None
-        return float(self._execution.record.time[self._execution.run.cursor[event_arrays.EVENTS] - 1])
+        return f"{self._now.time:.0f} s: {self._now.waiting} wait, {self._free():.0%} free, cost {self._cost:.2f}\n"
 
     def _free(self) -> float:
         assert self._execution is not None
-        run = self._execution.run
-        by_gpu = run.queue.limits[queue.BY_GPU] > 0
-        used = run.cursor[event_arrays.GPU_USED if by_gpu else event_arrays.CPU_USED]
-        return 1.0 - float(used) / (1000.0 * float(run.queue.limits[queue.CAPACITY]))
-
-    def _estimates(self, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        assert self._execution is not None
-        q = self._execution.run.queue
-        learned = q.stated[heads]
-        if len(q.history.estimates):
-            # The event loop computes an estimate when it first needs it; until then the prior's median stands for it.
-            known = q.history.estimates[q.keys[heads, OWNER_REQUESTS], MEDIAN]
-            learned = np.where(np.isnan(learned), np.nan_to_num(known, nan=HOUR), learned)
-        return np.maximum(learned, 1.0)
-
-    def _spread(self, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        assert self._execution is not None
-        q = self._execution.run.queue
-        if not len(q.history.estimates):
-            return np.zeros(len(heads))
-        known = q.history.estimates[q.keys[heads, OWNER_REQUESTS], SPREAD]
-        return np.where(np.isnan(q.stated[heads]), np.nan_to_num(known), 0.0)
+        queued = self._execution.simulator.queued
+        used = self._now.gpu_milli if queued.by_gpu else self._now.cpu_milli
+        return 1.0 - used / (1000.0 * queued.capacity)
 
     def _share(self, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         assert self._execution is not None
-        q = self._execution.run.queue
-        return np.asarray(np.minimum(q.total[heads] / q.limits[queue.CAPACITY], 1.0))
+        capacity = self._execution.simulator.queued.capacity
+        return np.asarray(np.minimum(self._execution.described.totals[heads] / capacity, 1.0))
 
     def _observe(self) -> Observation:
         assert self._execution is not None
         count = self.options.max_jobs
         jobs = np.zeros((count, len(JOB_FEATURES)), dtype=np.float32)
         self._mask = np.zeros(count, dtype=np.int8)
-        run, q = self._execution.run, self._execution.run.queue
-        waiting = int(run.cursor[event_arrays.WAITING_NOW])
-        heads = np.sort(q.first[q.first != queue.NOBODY])
+        heads, estimates = self._execution.engine.heads(len(self._execution.plan.pods))
+        priority = self._execution.described.priority
         # Those that may be chosen come first, or a longer queue would hide them.
-        heads = heads[np.argsort(-q.priority[heads], kind="stable")]
-        self._rows = heads = heads[:count] if not self._over else heads[:0]
+        first = np.argsort(-priority[heads], kind="stable")[: 0 if self._over else count]
+        self._rows, self._estimates = heads, estimates = heads[first], estimates[first]
         if len(heads):
-            highest = q.priority[heads].max()
-            self._mask[: len(heads)] = q.priority[heads] == highest
+            highest = priority[heads].max()
+            self._mask[: len(heads)] = priority[heads] == highest
             share, free = self._share(heads), self._free()
+            seconds, spread = _seconds_and_spread(estimates)
             columns = (
-                (np.log(self._estimates(heads)) - 7.0) / 3.0,
+                (np.log(seconds) - 7.0) / 3.0,
                 (np.log(np.maximum(share, 1e-6)) + 3.0) / 2.0,
-                (np.log1p(self._now() - q.time[heads]) - 6.0) / 3.0,
+                (np.log1p(self._now.time - self._standing.time[heads]) - 6.0) / 3.0,
                 (share <= free + 1e-9).astype(np.float64),
-                self._spread(heads),
-                (self._execution.arrivals.members[heads] > 1).astype(np.float64),
-                (q.priority[heads] - highest).astype(np.float64),
+                spread,
+                (self._standing.members[heads] > 1).astype(np.float64),
+                (priority[heads] - highest).astype(np.float64),
             )
             jobs[: len(heads)] = np.clip(np.stack(columns, axis=1), -BOUND, BOUND)
-        context = np.array([self._free(), (math.log1p(waiting) - 4.0) / 2.0], dtype=np.float32)
+        context = np.array([self._free(), (math.log1p(self._now.waiting) - 4.0) / 2.0], dtype=np.float32)
         return {"jobs": jobs, "context": np.clip(context, -BOUND, BOUND), "mask": self._mask.copy()}
+
+
+def _seconds_and_spread(estimates: Floats) -> tuple[Floats, Floats]:
+    """Return run times in seconds, [J], and their spreads, [J], of estimates, [J, 2], which are NaN where unknown.
+
+    The event loop computes an estimate when it first needs it; until then the prior's median stands for it.
+    """
+    seconds, spread = estimates.T
+    return np.maximum(np.nan_to_num(seconds, nan=HOUR), 1.0), np.nan_to_num(spread)

@@ -20,8 +20,11 @@ from steersman.objectives.summary import (
     CPU_NODES,
     CPU_SHARE,
     CPU_SQUARE,
+    CPU_TAKEN,
+    CPU_TOTAL,
     FRAGMENTED,
     GPU_TAKEN,
+    GPU_TOTAL,
     NODES,
     NODES_USED,
     POD_SECONDS_WAITED,
@@ -73,6 +76,21 @@ RESIDUE = 1e-12  # a variance below it is rounding, since the sums are updated b
 def cpu_mean(row: Row) -> float:
     """Return the mean over nodes of the share of CPU in use."""
     return float(row[CPU_SHARE] / max(row[CPU_NODES], 1.0))
+
+
+def figures_of(states: Floats) -> tuple[Floats, Floats]:
+    """Return the shares of GPU (of CPU without GPUs) in use, [E], and the variance over nodes of those of CPU, [E].
+
+    Args:
+        states: [E, 16], see `objectives.summary`.
+    """
+    column = np.moveaxis(states, -1, 0)
+    has_gpus = column[GPU_TOTAL] > 0
+    taken = np.where(has_gpus, column[GPU_TAKEN], column[CPU_TAKEN])
+    total = np.where(has_gpus, column[GPU_TOTAL], column[CPU_TOTAL])
+    nodes = np.maximum(column[CPU_NODES], 1.0)
+    mean = column[CPU_SHARE] / nodes
+    return taken / total, np.maximum(column[CPU_SQUARE] / nodes - mean * mean, 0.0)
 
 
 @inlined_kernel

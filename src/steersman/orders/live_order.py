@@ -18,7 +18,7 @@ from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import NamespaceUse
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
-from steersman.orders import queue, scores
+from steersman.orders import scores
 from steersman.orders.estimates import ALL, LEVELS, MEDIAN, SPREAD
 from steersman.orders.group_scores import (
     BY_AGE,
@@ -32,7 +32,7 @@ from steersman.orders.group_scores import (
 )
 from steersman.orders.live_history import NOTHING, LiveHistory
 from steersman.orders.live_reservation import EndingPods, LiveReservation
-from steersman.orders.order import Order, recurring_owner
+from steersman.orders.order import ANYBODY, EASY, NO_ONE, Order, recurring_owner
 
 CPU_MILLI = 1000.0
 
@@ -124,7 +124,7 @@ def live_order(order: Order, history: LiveHistory) -> LiveOrder | None:
     Raises UsageError.
     """
     check_live(order)
-    is_plain = order.follows_age and order.overtaking == queue.ANYBODY and math.isinf(order.ageing)
+    is_plain = order.follows_age and order.overtaking == ANYBODY and math.isinf(order.ageing)
     return None if is_plain else LiveOrder(order, history)
 
 
@@ -185,22 +185,22 @@ class LiveOrder:
     @property
     def commits(self) -> bool:
         """Return whether the pod that goes next stays the same until it is bound, whoever else arrives."""
-        return self.order.overtaking != queue.ANYBODY
+        return self.order.overtaking != ANYBODY
 
     @property
     def ages(self) -> bool:
         """Return whether a pod that has waited for too long has a reservation; before that anybody may overtake it."""
-        return self.order.overtaking == queue.ANYBODY and self.order.ageing < math.inf
+        return self.order.overtaking == ANYBODY and self.order.ageing < math.inf
 
     @property
     def reserves(self) -> bool:
         """Return whether pods overtake the one that goes next only if they do not delay it."""
-        return self.order.overtaking == queue.EASY or self.ages
+        return self.order.overtaking == EASY or self.ages
 
     @property
     def is_strict(self) -> bool:
         """Return whether nobody overtakes the pod that goes next."""
-        return self.order.overtaking == queue.NO_ONE
+        return self.order.overtaking == NO_ONE
 
     def join(self, pod: Pod) -> tuple[int, bool]:
         """Count a pod in its group.

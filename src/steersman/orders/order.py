@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from steersman.cluster.model import Pod
 from steersman.core.errors import UsageError
-from steersman.orders import queue, scores
+from steersman.orders import scores
 
 Source = Literal["auto", "stated", "history", "oracle", "none"]
 
 SOURCES: tuple[Source, ...] = ("auto", "stated", "history", "oracle", "none")
+ANYBODY, NO_ONE, EASY = range(3)
+"""Who may overtake a pod that fits nowhere: everybody; nobody; with a reservation for it, those that end before it
+begins or leave room for it."""
 UNKNOWN_SECONDS = 3600.0
 """Estimate of every pod that has none, where the history must not be used."""
 NORMAL_90 = 1.6448536269514722
@@ -94,7 +97,7 @@ def parse_run_times(text: str) -> RunTimes:
 
 Floats = npt.NDArray[np.float64]
 
-OVERTAKING = {"any": queue.ANYBODY, "none": queue.NO_ONE, "easy": queue.EASY}
+OVERTAKING = {"any": ANYBODY, "none": NO_ONE, "easy": EASY}
 """Who may overtake a pod that fits nowhere: every pod that fits; nobody; whoever does not delay its reservation."""
 
 
@@ -113,7 +116,7 @@ class Order:
 
     name: str
     score: int = scores.GIVEN
-    overtaking: int = queue.ANYBODY
+    overtaking: int = ANYBODY
     weights: tuple[float, ...] = ()
     ageing: float = math.inf
     run_times: RunTimes = AUTO
@@ -122,7 +125,7 @@ class Order:
     def uses_estimates(self) -> bool:
         """Return whether estimates of run times matter to it."""
         by_score = self.score not in (scores.GIVEN, scores.FAIR)
-        return by_score or self.overtaking == queue.EASY or self.ageing < math.inf
+        return by_score or self.overtaking == EASY or self.ageing < math.inf
 
     @property
     def learns_run_times(self) -> bool:
@@ -131,7 +134,7 @@ class Order:
     @property
     def commits(self) -> bool:
         """Return whether one pod goes next, and stays the next one until it starts."""
-        return self.overtaking != queue.ANYBODY
+        return self.overtaking != ANYBODY
 
     @property
     def uses_delay(self) -> bool:
@@ -174,8 +177,8 @@ class _Largest(Order):
 AGE = Order("age")
 BUILT_IN: dict[str, Order] = {
     "age": AGE,
-    "fcfs": Order("fcfs", overtaking=queue.NO_ONE),
-    "easy": Order("easy", overtaking=queue.EASY),
+    "fcfs": Order("fcfs", overtaking=NO_ONE),
+    "easy": Order("easy", overtaking=EASY),
     "smallest": _Smallest("smallest"),
     "largest": _Largest("largest"),
     "shortest": Order("shortest", scores.SHORTEST),

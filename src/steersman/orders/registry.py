@@ -20,8 +20,8 @@ from safetensors.numpy import save
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, UsageError, unknown_name
 from steersman.core.quantities import duration_literal, duration_seconds
-from steersman.orders import queue, scores
-from steersman.orders.order import AGE, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, parse_run_times
+from steersman.orders import scores
+from steersman.orders.order import AGE, ANYBODY, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, parse_run_times
 from steersman.orders.scores import LEARNED, learned_size
 
 # Order files (safetensors): the weights of a learned order, and a card of how it was made. Nothing in such a file is
@@ -207,7 +207,7 @@ def to_policy_order(order: Order) -> PolicyOrder:
     name, times = order.name.partition("@")[0], order.run_times
     if order.score == scores.LEARNED:
         names = {value: name for name, value in OVERTAKING.items()}
-        name = LEARNED_NAME if order.overtaking == queue.ANYBODY else f"{LEARNED_NAME}:{names[order.overtaking]}"
+        name = LEARNED_NAME if order.overtaking == ANYBODY else f"{LEARNED_NAME}:{names[order.overtaking]}"
     estimates = "" if times == AUTO else f"@{times.source}" + (f":{times.error:g}" if times.error > 1 else "")
     ageing = "" if order.ageing == math.inf else f"@{AGEING}{duration_literal(order.ageing)}"
     return PolicyOrder(f"{name}{estimates}{ageing}", order.weights)
@@ -262,7 +262,7 @@ def _of_file(spec: str, text: _Text) -> Order:
 def _with_settings(spec: str, order: Order, text: _Text) -> Order:
     """Return an order with what follows its name. Raises UsageError: its name says already who may overtake."""
     if text.overtaking:
-        if order.overtaking != queue.ANYBODY and not order.weights:
+        if order.overtaking != ANYBODY and not order.weights:
             problem = f"{order.name!r} says already who may overtake; expected {AGE.name}:{text.overtaking}"
             raise UsageError(f"order {spec!r}: {problem}")
         order = replace(order, overtaking=OVERTAKING[text.overtaking])

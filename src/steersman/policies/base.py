@@ -60,12 +60,19 @@ class ScoringContext:
     """Inputs of a scorer."""
 
     state: ClusterState  # the cluster's state
-    cluster: kernels.DecisionState  # the decision arrays, which the caller keeps up to date
+    # The decision arrays of a live cluster, which the caller keeps up to date; None in a simulated run
+    cluster: kernels.DecisionState | None
     typical_pods: tuple[TypicalPod, ...]  # the workload profile
     selectors: SpreadSelectors  # the selectors of default spreading
     node_metrics: NodeMetricsView  # the nodes' measured metrics
     observations: Callable[[View], Observations]  # factory of observation encoders by view
     seed: int  # seed of random numbers
+
+    @property
+    def arrays(self) -> kernels.DecisionState:
+        """The decision arrays of a live cluster."""
+        assert self.cluster is not None
+        return self.cluster
 
 
 class Scorer(ABC):

@@ -40,7 +40,7 @@ class HeuristicPolicy(Policy):
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """Return the weighted scores of the heuristics; see `Policy`."""
-        scores = [rule_scores(context.cluster, self.kinds, query.class_id, n) for n in (slot, other)]
+        scores = [rule_scores(context.arrays, self.kinds, query.class_id, n) for n in (slot, other)]
         return [
             Contribution(local_scores.NAMES[kind], float(a), float(b), weight * float(a - b))
             for kind, weight, a, b in zip(self.kinds, self.weights, *scores, strict=True)

@@ -50,7 +50,7 @@ class KubeSchedulerPolicy(Policy):
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
         """Return each plugin's normalized and weighted score; see `Policy`."""
-        kube = KubeDecisions(context.state, context.selectors, self.profile, context.cluster.kube)
+        kube = KubeDecisions(context.state, context.selectors, self.profile, context.arrays.kube)
         parts = kube.breakdown(query.class_id, query.labels_id, storage=query.storage)
         return [
             Contribution(name, float(part[slot]), float(part[other]), float(part[slot] - part[other]))
@@ -62,7 +62,7 @@ class KubeSchedulerScorer(Scorer):
     """Scorer of kube-scheduler's total scores for the next pod; -inf also for nodes that its search would not visit."""
 
     def __init__(self, policy: KubeSchedulerPolicy, context: ScoringContext) -> None:
-        self._kube = KubeDecisions(context.state, context.selectors, policy.profile, context.cluster.kube)
+        self._kube = KubeDecisions(context.state, context.selectors, policy.profile, context.arrays.kube)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible, query.storage)

@@ -66,7 +66,7 @@ class LinearPolicy(Policy):
     def contributions(
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
-        cluster, c = context.cluster, query.class_id
+        cluster, c = context.arrays, query.class_id
         # Learned devices are not random, so the generator is never read.
         rule, no_draws = kernels.DEVICES_LEARNED, np.zeros(1, dtype=np.uint64)
         row, other_row = (

@@ -14,10 +14,10 @@ from steersman.cluster.constraints.inter_pod import AFFINITY, KIND, SPREAD
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.orders import scores
-from steersman.orders.estimates import BINS, LEVELS, RunTimeHistory, empty_history
+from steersman.orders.estimates import BINS, LEVELS
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import Order, recurring_owner
-from steersman.orders.queue import NOBODY, QueueArrays
+from steersman.policies.decision.description import Arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
 
@@ -36,20 +36,12 @@ class QueueInputs:
     class_id: Ints  # [P] class
     past: LiveHistory | None = None  # run times of what ended before the run; None: nothing has
 
-    def new_history(self) -> RunTimeHistory:
-        """Return the history with which a run begins."""
-        history = empty_history(self.history_groups)
-        if self._past_counts is not None:
-            history.counts[:] = self._past_counts
-            history.ended[:] = self._past_counts.sum(axis=1)
-        return history
-
     @cached_property
-    def _past_counts(self) -> Floats | None:
+    def past_counts(self) -> Floats:
         """Return [K, BINS] the pods that ended before the run, by group and run time."""
-        if self.past is None:
-            return None
         counts = np.zeros((self.history_groups, BINS))
+        if self.past is None:
+            return counts
         _, first = np.unique(self.history_keys[:, -1], return_index=True)
         for i in first:
             pod = self.workload.pods[i]
@@ -187,8 +179,8 @@ def shapes_of(class_id: Ints, members: Ints, least: Ints, classes: int) -> Shape
     )
 
 
-def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labels_id: Ints, seed: int) -> QueueArrays:
-    """Return the empty queue of a run.
+def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labels_id: Ints, seed: int) -> Arrays:
+    """Return the empty queue of a run, as the core reads it (`core/src/queue.rs`): `queue.*`.
 
     Args:
         known: of the workload.
@@ -211,13 +203,13 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
     if len(rules.rules):
         columns.append(labels_id[coming])
     stated, keys = np.full(count, np.nan), np.zeros((count, LEVELS), dtype=np.int64)
-    history = empty_history(0)
+    counts = np.zeros((0, BINS))
     if order.uses_estimates:
         arriving: list[Pod] = [workload_pods[i] for i in pods]
         stated = order.run_times.stated(arriving, plan.duration, seed)
         columns.append(np.unique(stated[coming], return_inverse=True)[1])
         if order.run_times.uses_history:
-            keys, history = known.history_keys[pods], known.new_history()
+            keys, counts = known.history_keys[pods], known.past_counts
             columns.append(keys[coming, -1])
     if order.score == scores.FAIR:
         columns.append(account[coming])
@@ -232,45 +224,27 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
     group = np.zeros(count, dtype=np.int64)
     if plan.waits or known.lifted[known.class_id[pods[coming]]].any():
         group[coming] = _combined([shape[coming], _combined(columns)])
-    groups, shapes = int(group.max(initial=-1)) + 1, int(shape.max(initial=-1)) + 1
-    shape_of = np.zeros(groups, dtype=np.int64)
+    shape_of = np.zeros(int(group.max(initial=-1)) + 1, dtype=np.int64)
     shape_of[group[coming]] = shape[coming]
     # Where no pod is the next one, nobody asks how long one would keep others waiting.
-    foresees = count if order.commits and order.uses_delay else 0
-    return QueueArrays(
-        settings=np.array([order.score, order.overtaking, order.uses_estimates], dtype=np.int64),
-        limits=np.array([order.ageing, known.capacity, float(known.by_gpu)]),
-        weights=np.array(order.weights, dtype=np.float64),
-        counts=np.zeros(4, dtype=np.int64),
-        given=np.ascontiguousarray(given),
-        size=size,
-        total=total,
-        account=account,
-        shares=known.shares[pods] if order.score == scores.FAIR else np.zeros((0, 3)),
-        usage=np.zeros((int(known.account.max(initial=-1)) + 1, 3)),
-        estimated=np.full(count, np.nan),
-        time=plan.time,
-        priority=priority,
-        group=group,
-        following=np.full(count, NOBODY, dtype=np.int64),
-        first=np.full(groups, NOBODY, dtype=np.int64),
-        last=np.full(groups, NOBODY, dtype=np.int64),
-        shape=shape_of,
-        begins=np.searchsorted(shape_of, np.arange(shapes)),
-        active_groups=np.zeros(shapes, dtype=np.int64),
-        shapes=np.zeros(shapes, dtype=np.int64),
-        shape_place=np.zeros(shapes, dtype=np.int64),
-        active=np.zeros(groups, dtype=np.int64),
-        place=np.zeros(groups, dtype=np.int64),
-        heap=np.zeros(shapes, dtype=np.int64),
-        may_start=np.full(groups, NOBODY, dtype=np.int64),
-        scores=np.zeros(groups),
-        stated=stated,
-        keys=np.ascontiguousarray(keys),
-        history=history,
-        ends=np.zeros(foresees),
-        freed=np.zeros(foresees),
-    )
+    foresees = order.commits and order.uses_delay
+    return {
+        "queue.settings": np.array([order.score, order.overtaking, order.uses_estimates, foresees], dtype=np.int64),
+        "queue.limits": np.array([order.ageing, known.capacity, float(known.by_gpu)]),
+        "queue.weights": np.array(order.weights, dtype=np.float64),
+        "queue.given": np.ascontiguousarray(given),
+        "queue.size": size,
+        "queue.total": total,
+        "queue.account": account,
+        "queue.shares": known.shares[pods] if order.score == scores.FAIR else np.zeros((0, 3)),
+        "queue.time": plan.time,
+        "queue.priority": priority,
+        "queue.group": group,
+        "queue.shape": shape_of,
+        "queue.stated": stated,
+        "queue.keys": np.ascontiguousarray(keys),
+        "queue.history": counts,
+    }
 
 
 def _numbers(values: Iterable[Hashable]) -> Ints:

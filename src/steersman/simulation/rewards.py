@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.compiled import kernel
 from steersman.objectives import summary as state
 from steersman.objectives.judging import rewards
 from steersman.objectives.registry import WeightedObjectives
-from steersman.policies.observations.encoding import OwnerArrays, share_nearby
 from steersman.simulation import event_arrays
 from steersman.simulation.event_arrays import (
     ARRIVAL,
     BOUND,
     CAUSE,
+    FINISHED,
     NODES_IN_USE,
     NOW_WAITING,
     OUTCOME,
     SLOT,
     EventRecord,
 )
-from steersman.simulation.run_tracker import follow_event
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,14 +56,19 @@ class DecisionStates:
 
 
 def decision_states(
-    record: EventRecord, first: Floats, owners: OwnerArrays, owner_of: npt.NDArray[np.int64], standing: int, waits: bool
+    record: EventRecord,
+    first: Floats,
+    rack: npt.NDArray[np.int64],
+    owner_of: npt.NDArray[np.int64],
+    standing: int,
+    waits: bool,
 ) -> DecisionStates:
     """Return the states of a run around its decisions.
 
     Args:
         record: of the run, E events.
         first: [16] the state before its first event.
-        owners: locations of owners' pods at the start: none runs.
+        rack: [N] number of each node's rack, -1: none.
         owner_of: [A] owner of each arrival, -1: none.
         standing: number of first arrivals that no policy decided about.
         waits: whether pods wait.
@@ -87,7 +91,7 @@ def decision_states(
     # The sums are kept by adding and subtracting, which rounds.
     after[:, state.FRAGMENTED] = np.maximum(sums[:, CAUSE:].sum(axis=1), 0.0)
     after[:, state.WAITING] = numbers[:, NOW_WAITING]
-    _localities(owners, owner_of, numbers, after)
+    _localities(rack, owner_of, numbers, after)
     is_decision = (numbers[:, OUTCOME] == BOUND) & (numbers[:, ARRIVAL] >= standing)
     decisions = np.flatnonzero(is_decision)
     later = after[decisions]
@@ -99,14 +103,22 @@ def decision_states(
     return DecisionStates(decisions, rows[decisions], later, count)
 
 
-@kernel
 def _localities(
-    owners: OwnerArrays, owner_of: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], rows: Floats
+    rack: npt.NDArray[np.int64], owner_of: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], rows: Floats
 ) -> None:
-    """Write into each event's row the share of the pod's owner's pods that are in its rack, and follow the owners."""
-    for k in range(numbers.shape[0]):
+    """Write into each event's row the share of the owner's running pods that are in the pod's rack."""
+    # The pods of each owner, of all places and in each rack; a node without a rack is a place of its own.
+    running: Counter[int] = Counter()
+    near: Counter[tuple[int, int]] = Counter()
+    place = np.where(rack < 0, -1 - np.arange(len(rack)), rack).tolist()
+    owners, events = owner_of.tolist(), numbers[:, [OUTCOME, ARRIVAL, SLOT]].tolist()
+    for k, (outcome, arrival, slot) in enumerate(events):
+        if outcome not in (BOUND, FINISHED):
+            continue
+        owner, sign = owners[arrival], 1 if outcome == BOUND else -1
+        here = owner, place[slot]
         # Before the share is taken, which includes the pod itself.
-        follow_event(owners, owner_of, numbers, k)
-        if numbers[k, OUTCOME] == BOUND:
-            owner = owner_of[numbers[k, ARRIVAL]]
-            rows[k, state.RACK_LOCALITY] = share_nearby(owners, owner, numbers[k, SLOT])
+        running[owner] += sign
+        near[here] += sign
+        if sign > 0:
+            rows[k, state.RACK_LOCALITY] = near[here] / running[owner] if owner >= 0 else 1.0

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -21,12 +21,11 @@ from steersman.cluster.preemption import RunningPodArrays, preemption, with_nomi
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
+from steersman.core.handles import Engine, Standing, Stop, lacks_room
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import AGE
-from steersman.orders.queue import ESTIMATES, INVALID
-from steersman.orders.reservations import no_reservations
 from steersman.policies.base import (
     Candidates,
     Need,
@@ -39,10 +38,11 @@ from steersman.policies.base import (
     with_own_order,
 )
 from steersman.policies.decision import kernels
-from steersman.policies.decision.context import build_decision_state
+from steersman.policies.decision.description import described_cluster, described_view
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
-from steersman.policies.gpu_state.arrays import LearnedArrays, learned_arrays
+from steersman.policies.gpu_state.arrays import learned_arrays
+from steersman.policies.gpu_state.leftover_tables import LeftoverTables, leftover_tables
 from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.gpu_state.views import FeatureVariances, accumulate_variance, empty_variances
 from steersman.policies.greedy_forecast import forecast_policy
@@ -52,19 +52,20 @@ from steersman.policies.kube_scheduler import StockTunedPolicy
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.node_scores.default_spreading import scheduled_by
 from steersman.policies.node_scores.kube_profile import KubeProfile
-from steersman.policies.observations.encoder import owner_arrays, summary_of
+from steersman.policies.observations.encoder import summary_of
 from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
-from steersman.simulation import engine, event_arrays, metrics
+from steersman.simulation import event_arrays, metrics
 from steersman.simulation.arrivals import Schedule, Units, draw, resample, schedule
+from steersman.simulation.description import RunDescription, write_state
 from steersman.simulation.fragmentation import recount
 from steersman.simulation.gpus_taken import are_whole, gpus_taken
 from steersman.simulation.kind_losses import KindLosses
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.pod_kinds import KINDS, kinds_of
-from steersman.simulation.queueing import QueueInputs, Shapes, queue_of, shapes_of
+from steersman.simulation.queueing import QueueInputs, Shapes, shapes_of
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
@@ -110,7 +111,7 @@ class Simulator:
         self._fits_nowhere = infeasible_together(self._state, np.arange(classes), np.ones(classes, dtype=np.int64))
         self.queued = QueueInputs(workload, self._state, self._class_of, past)
         self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
-        self._learned: tuple[str, LearnedArrays] | None = None
+        self._leftovers: dict[str, LeftoverTables] = {}
         self._scheduled: dict[KubeProfile, Simulator] = {}
         self._members: dict[tuple[object, ...] | StockSearchOptions, MemberChoice] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
@@ -132,27 +133,27 @@ class Simulator:
         """Return [S] which shapes cannot start on the empty cluster."""
         singles, infeasible = len(self._fits_nowhere), shapes.incomplete.copy()
         infeasible[:singles] = self._fits_nowhere
-        # Contiguous, or the kernel would be compiled once more.
-        shape, class_id, members = np.ascontiguousarray(shapes.needs[singles:].T)
-        infeasible[shape[infeasible_together(self._state, class_id, members)]] = True
+        shape, class_id, members = shapes.needs[singles:].T
+        if len(shape):
+            infeasible[shape[infeasible_together(self._state, class_id, members)]] = True
         return infeasible
 
-    @property
-    def learned(self) -> LearnedArrays:
-        """Return the tables of learned policies without an embedded profile."""
-        return self.learned_with(None)
+    def state(self, nodes: npt.NDArray[np.int64]) -> ClusterState:
+        """Return the empty cluster with its nodes in another order, [N]."""
+        return self._state.permuted(nodes)
 
-    def learned_with(self, prepared: EmbeddedProfile | None) -> LearnedArrays:
-        """Return the tables of `gpu` policies for these nodes and a profile, whatever their weights; cached.
+    def classes_of(self, pods: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the classes and the labels of pods, [A] each."""
+        return self._class_of[pods], self._labels_of[pods]
 
-        `prepared`: the policy's embedded profile; None: that of the workload.
-        """
+    def leftovers_with(self, prepared: EmbeddedProfile | None) -> LeftoverTables:
+        """Return the leftover tables of a policy's embedded profile, or of the workload's; cached."""
         key = "" if prepared is None else prepared.digest
-        if self._learned is None or self._learned[0] != key:
+        if key not in self._leftovers:
             leftovers = leftover_arrays(self.profile) if prepared is None else prepared.leftovers
             assert leftovers is not None
-            self._learned = key, learned_arrays(leftovers, self.profile_arrays(prepared), self._state.arrays)
-        return self._learned[1]
+            self._leftovers = {key: leftover_tables(leftovers, self.profile_arrays(prepared))}
+        return self._leftovers[key]
 
     def profile_arrays(self, prepared: EmbeddedProfile | None) -> ProfileArrays:
         """Return the policy's embedded profile, or that of the workload, for these nodes."""
@@ -331,15 +332,16 @@ class Simulator:
 
     def feature_variances(self) -> FeatureVariances:
         """Return how much features of view `gpu` differ between the nodes that a pod fits on, along a run of FGD."""
-        variances = empty_variances()
+        variances, profile = empty_variances(), self.profile_arrays(None)
         plan = resample(self.workload, ratio=1.0, seed=VARIANCE_SEED)
         execution = Execution(self, plan, heuristic_as_linear(heuristic("fgd")), VARIANCE_SEED, record=False)
+        learned = learned_arrays(leftover_arrays(self.profile), profile, self._state.arrays)
         between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
         for until in range(between, len(plan.pods), between):
-            if execution.advance(until) == event_arrays.DONE:
+            if execution.advance(until) == Stop.DONE:
                 break
-            cluster, c = execution.cluster, int(execution.arrivals.class_id[until])
-            accumulate_variance(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, variances)
+            state, c = execution.state, int(execution.class_id[until])
+            accumulate_variance(learned, profile, state.arrays, state.class_arrays, c, variances)
         return variances
 
     def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:
@@ -416,106 +418,59 @@ class Execution:
     ) -> None:
         self.policy = default_member(policy)
         self.simulator = simulator = simulator.scheduled_by(self.policy)
-        # The event loop changes when pods arrive, and which start together.
-        self.plan, self.recorded = replace(plan, time=plan.time.copy()), record
-        plan = self.plan
-        self.prepared = self.policy.prepared
-        self.state: ClusterState = simulator._state.permuted(plan.nodes) if begun is None else begun.state.copy()
-        class_id, labels_id = simulator._class_of[plan.pods], simulator._labels_of[plan.pods]
-        shapes = shapes_of(class_id, plan.members, plan.least, len(self.state.classes))
-        order = self.policy.order if plan.waits else AGE
-        queue = queue_of(simulator.queued, plan, order, shapes.of_arrival, labels_id, seed)
-        self.arrivals = event_arrays.Arrivals(
-            class_id=class_id,
-            labels_id=labels_id,
-            time=plan.time,
-            duration=plan.duration,
-            priority=queue.priority,
-            members=plan.members.copy(),
-            least=plan.least.copy(),
-            together=shapes.together,
-            shape=shapes.of_arrival,
-            controller=plan.controller,
-            following=_following(plan.controller),
+        self.plan, self.recorded, self.prepared = plan, record, self.policy.prepared
+        self._state = simulator.state(plan.nodes) if begun is None else begun.state
+        names_preemption = names_preemption and len({pod.priority for pod in simulator.workload.pods}) > 1
+        self.described = RunDescription(
+            simulator, plan, self.policy, self._state, seed, notes_reasons=record or names_preemption
         )
-        profile = simulator.profile_arrays(self.prepared)
-        lifted = simulator.queued.lifted
-        if lifted.any():
-            lifted = np.bincount(shapes.needs[:, 0], lifted[shapes.needs[:, 1]], len(shapes.incomplete)) > 0
+        self.class_id, self.labels_id = self.described.class_id, self.described.labels_id
+        self.eligible = self.described.eligible
+        if begun is None:
+            self.engine = Engine.of(self.described.arrays())
         else:
-            lifted = lifted[:0]
-        # An arrival is at most three events: it waits, is bound, and leaves.
-        events = len(plan.pods) * (3 if plan.waits else 2 if len(lifted) else 1)
-        self.cluster = build_decision_state(
-            self.policy,
-            self.state,
-            profile,
-            classes=len(self.state.classes),
-            changes=events,
-            selectors=simulator.workload.services,
-            known=lambda: simulator.learned_with(self.prepared),
-        )
-        self.eligible = simulator.workload.eligible[plan.nodes]
-        self.run = event_arrays.new_run(
-            self.cluster,
-            self.arrivals,
-            queue,
-            simulator.infeasible_shapes(shapes),
-            lifted,
-            self._nominated(),
-            np.stack([plan.room, np.full(len(plan.room), kernels.NONE)], axis=1),
-            self.eligible,
-            seed,
-        )
-        self._names_preemption = names_preemption and len(np.unique(queue.priority)) > 1
+            self.engine = begun.engine.again(self.described.arrivals())
+        # A scorer keeps the state, which therefore must not be another one later.
+        is_external = self.policy.selection.node == kernels.SELECT_EXTERNAL
+        self._is_shared, self._written = begun is not None, 0
+        if begun is not None and is_external:
+            self._state, self._is_shared = begun.state.copy(), False
+        self._names_preemption, self._checked = names_preemption, 0
         self._preempting: dict[int, str] = {}
-        self._checked = 0
-        self.record = event_arrays.new_record(events, reasons=record or self._names_preemption)
-        self.reasons = Reasons(self.state)
-        if begun is not None:
-            event_arrays.stand_as(self.run, self.record, begun.run, begun.record, plan.standing)
-        elif plan.standing:
-            self._stand()
-        event_arrays.let_leave(self.run, plan.time[: plan.standing], plan.duration[: plan.standing])
-        if plan.queued:
-            engine.queue_first(self.cluster, self.arrivals, self.run, self.record, plan.queued)
-        self.selection = self.policy.selection
-        self.scorer = self._scorer(seed) if self.selection.node == kernels.SELECT_EXTERNAL else None
+        self.reasons = Reasons(self._state)
+        self._reason_of: dict[int, int] = {}
+        self.scorer = self._scorer(seed) if is_external else None
 
-    def _stand(self) -> None:
-        """Bind the pods that stay where the workload recorded them."""
-        node, devices = (each[self.plan.pods[: self.plan.standing]] for each in self.simulator.recorded)
-        # argsort of a permutation is its inverse.
-        slots = np.argsort(self.plan.nodes)[node]
-        engine.stand(self.cluster, self.arrivals, self.run, self.record, slots, devices)
+    @property
+    def state(self) -> ClusterState:
+        """The cluster as it is now; the same object in every call."""
+        changes = self.engine.progress.changes
+        if changes != self._written:
+            if self._is_shared:
+                self._state, self._is_shared = self._state.copy(), False
+            write_state(self.engine, self._state)
+            self._written = changes
+        return self._state
 
-    def _nominated(self) -> npt.NDArray[np.int64]:
-        """Return [M, 2] the pods that wait with a nominated node, see `event_arrays.Run`."""
-        workload, slots = self.simulator.workload, self.state.slots
-        if not (workload.from_now and any(pod.nominated for pod in workload.pods)):
-            return np.zeros((0, 2), dtype=np.int64)
-        # Pods that are drawn again later are not nominated.
-        waiting, first = np.unique(self.plan.pods[self.plan.standing :], return_index=True)
-        nodes = [slots.get(workload.pods[i].nominated, kernels.NONE) for i in waiting]
-        rows = np.stack([self.plan.standing + first, np.array(nodes, dtype=np.int64)], axis=1)
-        return rows[np.flatnonzero(rows[:, 1] != kernels.NONE)]
+    @property
+    def standing(self) -> Standing:
+        """How the arrivals stand now."""
+        return self.engine.arrivals(len(self.plan.pods))
 
     @cached_property
     def _without_devices(self) -> npt.NDArray[np.int64]:
         """Return [N] GPU milli that the pods which stay request on each node beyond its devices."""
-        excess = np.zeros(len(self.state.nodes), dtype=np.int64)
-        first = range(self.plan.standing)
-        for c, slot, held in zip(
-            self.arrivals.class_id[first], self.run.slot[first], self.run.devices[first], strict=True
-        ):
-            excess[slot] += self.state.milli_without_device(int(c), int(slot), int(held))
+        excess, first = np.zeros(len(self._state.nodes), dtype=np.int64), slice(self.plan.standing)
+        standing = self.standing
+        for c, slot, held in zip(self.class_id[first], standing.node[first], standing.devices[first], strict=True):
+            excess[slot] += self._state.milli_without_device(int(c), int(slot), int(held))
         return excess
 
     def _scorer(self, seed: int) -> Scorer:
-        simulator, node_metrics = self.simulator, NodeMetricsView(self.state)
+        simulator, node_metrics = self.simulator, NodeMetricsView(self._state)
         context = ScoringContext(
             self.state,
-            self.cluster,
+            None,
             simulator.profile,
             simulator.workload.services,
             node_metrics,
@@ -527,110 +482,109 @@ class Execution:
         return scorer
 
     def _observations(self, view: View) -> RunObservations:
-        return RunObservations(view, self.cluster, self.run, self.record, self.plan, self.simulator.places)
+        places, plan = self.simulator.places, self.plan
+        leftovers = partial(self.simulator.leftovers_with, self.prepared)
+        profile = {"profile.accepts": self.simulator.profile_arrays(self.prepared).accepts}
+        self.engine.watch(profile | described_view(view, places, plan.nodes, plan.pods, leftovers))
+        return RunObservations(view, self.engine, plan, places)
 
     def finish(self, progress: Progress | None) -> None:
         until, events, began = 0, FIRST_STEP_EVENTS, time.perf_counter()
-        status = event_arrays.PAUSED
-        while status != event_arrays.DONE:
-            if status == event_arrays.PAUSED:
+        stop = Stop.PAUSED
+        while stop != Stop.DONE:
+            if stop == Stop.PAUSED:
                 if until:
                     events = _next_step(events, time.perf_counter() - began)
                 until, began = until + events, time.perf_counter()
                 if progress is not None:
-                    progress(int(self.run.cursor[event_arrays.ARRIVED]), len(self.plan.pods))
-            elif status == event_arrays.NEEDS_REASON:
+                    progress(self.engine.progress.arrived, len(self.plan.pods))
+            elif stop == Stop.NEEDS_REASON:
                 self._explain()
             else:
                 self.answer()
-            status = self.advance(until)
-        if not self.plan.waits:
-            # Pods that wait for others which have not come have failed.
-            outcome, arrival = (self.record.numbers[:, k] for k in (event_arrays.OUTCOME, event_arrays.ARRIVAL))
-            has_failed = (outcome == event_arrays.WAITING) & (self.run.slot[arrival] == kernels.NONE)
-            outcome[has_failed] = event_arrays.FAILED
+            stop = self.advance(until)
         if progress is not None:
             progress(len(self.plan.pods), len(self.plan.pods))
 
-    def advance(self, until: int) -> int:
-        """Handle events until `until` are recorded; see `engine.advance`."""
-        rules = self.selection.node, self.selection.devices
-        status = engine.advance(self.cluster, self.arrivals, self.run, self.record, *rules, self.plan.waits, until)
-        if self.run.queue.counts[INVALID]:
+    def advance(self, until: int) -> Stop:
+        """Handle events until `until` are recorded; see `core.handles.Engine.advance`."""
+        return self._checked_stop(self.engine.advance(until))
+
+    def advance_to(self, targets: npt.NDArray[np.int64], until: float) -> Stop:
+        """Handle events until arrivals have started, or until a time; see `core.handles.Engine.advance_to`."""
+        return self._checked_stop(self.engine.advance_to(targets, until))
+
+    def _checked_stop(self, stop: Stop) -> Stop:
+        if stop == Stop.INVALID_SCORE:
             raise SteersmanError(f"order {self.policy.order.name!r}: a score is not a number")
-        return status
+        return stop
 
     def answer(self) -> None:
         """Ask a policy that is not compiled for the best node."""
         assert self.scorer is not None
-        arrival = int(self.run.question[event_arrays.QUESTION])
-        c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
+        arrival = self.engine.question
         owner = int(self.simulator.places.owner[self.plan.pods[arrival]])
         pod = self.simulator.workload.pods[self.plan.pods[arrival]]
-        query = PodQuery(c, labels, owner=owner, pod=pod)
-        restricted = self.run.cursor[event_arrays.RESTRICTED]
-        nodes = Candidates(self.run.mask.copy() if restricted else self.state.mask(c, labels), self.eligible)
-        self.run.question[event_arrays.ANSWER] = self.scorer.choose(query, nodes)
+        query = PodQuery(int(self.class_id[arrival]), int(self.labels_id[arrival]), owner=owner, pod=pod)
+        nodes = Candidates(self.engine.mask(len(self.state.nodes)), self.eligible)
+        self.engine.answer(self.scorer.choose(query, nodes))
 
     def _explain(self) -> None:
         """Note the reason why the pod of the last event was not bound."""
-        e = int(self.run.cursor[event_arrays.EVENTS]) - 1
-        arrival = int(self.record.numbers[e, event_arrays.ARRIVAL])
-        c, labels = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
-        members = int(self.arrivals.members[arrival])
-        preempts = self._preemption(arrival)
+        progress, standing = self.engine.progress, self.standing
+        e = progress.events - 1
+        arrival = int(self.engine.events(e)[1][0, event_arrays.ARRIVAL])
+        c, labels = int(self.class_id[arrival]), int(self.labels_id[arrival])
+        members = int(standing.members[arrival])
+        preempts = self._preemption(arrival, standing)
         if not self.recorded:
             return
-        if self.state.mask(c, labels).any() and (text := self._refusal(arrival, members)):
+        if self.state.mask(c, labels).any() and (text := self._refusal(arrival, members, progress.head)):
             number = self.reasons.text_number(text)
         else:
-            # The change log's length differs whenever a pod came or left: a cheap version of the cluster's state.
-            length, begun = self.cluster.table.logged.tolist()
-            number = self.reasons.number(c, labels, begun * len(self.cluster.table.log) + length)
+            number = self.reasons.number(c, labels, progress.changes)
         if preempts:
             number = self.reasons.text_number(f"{self.reasons.texts()[number]} {preempts}")
         # Every pod of a gang has an event, the first one the last of them.
-        self.record.reasons[e + 1 - members : e + 1] = number
+        self._reason_of.update(dict.fromkeys(range(e + 1 - members, e + 1), number))
 
-    def _preemption(self, arrival: int) -> str:
+    def _preemption(self, arrival: int, standing: Standing) -> str:
         """Return the sentence of `preemption` about a pod that was not bound just now, "": no other is preempted."""
-        if not self._names_preemption or self.arrivals.members[arrival] != 1 or self._checked >= MOST_PREEMPTIONS:
+        if not self._names_preemption or standing.members[arrival] != 1 or self._checked >= MOST_PREEMPTIONS:
             return ""
         self._checked += 1
         pod = self.simulator.workload.pods[self.plan.pods[arrival]]
-        sentence = preemption(self.state, self.running(), pod)
+        sentence = preemption(self.state, self.running(standing), pod)
         if sentence:
             self._preempting[arrival] = pod.name
         return sentence
 
-    def running(self) -> RunningPodArrays:
-        run, arrivals = self.run, self.arrivals
-        stay = np.flatnonzero((run.slot != kernels.NONE) & np.isinf(arrivals.duration))
-        which = np.concatenate([run.heap[: run.cursor[event_arrays.RUNNING]], stay])
-        columns = (arrivals.class_id, arrivals.labels_id, run.slot, run.devices, arrivals.priority)
-        return RunningPodArrays(*(column[which] for column in columns))
+    def running(self, standing: Standing | None = None) -> RunningPodArrays:
+        """Return the pods that run now; `standing`: how arrivals stand."""
+        stand = self.standing if standing is None else standing
+        columns = (self.class_id, self.labels_id, stand.node, stand.devices, self.described.priority)
+        return RunningPodArrays(*(column[stand.runs] for column in columns))
 
-    def _refusal(self, arrival: int, members: int) -> str:
+    def _refusal(self, arrival: int, members: int, head: int) -> str:
         """Return why a pod that fits on a node, or its gang, was not bound; "": not known."""
-        class_id, labels_id = int(self.arrivals.class_id[arrival]), int(self.arrivals.labels_id[arrival])
-        workload = self.simulator.workload
-        if len(self.run.nominated):
-            pods = [workload.pods[i] for i in self.plan.pods[self.run.nominated[:, event_arrays.POD]]]
-            with with_nominated(self.state, pods, workload.pods[self.plan.pods[arrival]]):
-                if not self.state.mask(class_id, labels_id).any():
-                    return unschedulable_message(self.state, class_id, labels_id)
-        least = int(self.arrivals.least[arrival])
+        class_id, labels_id = int(self.class_id[arrival]), int(self.labels_id[arrival])
+        workload, state = self.simulator.workload, self.state
+        if len(nominated := self.described.nominated):
+            pods = [workload.pods[i] for i in self.plan.pods[nominated[:, 0]]]
+            with with_nominated(state, pods, workload.pods[self.plan.pods[arrival]]):
+                if not state.mask(class_id, labels_id).any():
+                    return unschedulable_message(state, class_id, labels_id)
+        # What a gang has started without are gangs of one.
+        is_whole = members == self.plan.members[arrival]
+        least = int(self.plan.least[arrival]) if is_whole else 1
         if least > members:
             return f"the gang has {members} of the {least} pods that must start together"
         gang = f"the gang of {members} pods does not fit together"
-        together = self.arrivals.together[arrival]
-        lacks_room = infeasible_together(self.state, np.array([class_id]), np.array([together]))
-        head = int(self.run.cursor[event_arrays.HEAD])
-        if lacks_room[0]:
+        together = self.described.shapes.together[arrival] if is_whole else 1
+        if infeasible_together(state, np.array([class_id]), np.array([together]))[0]:
             return gang
         if head != kernels.NONE:
-            pod = self.simulator.workload.pods[self.plan.pods[self.run.queue.first[head]]]
-            return f"fits, but must not delay {pod.name}, which goes next"
+            return f"fits, but must not delay {workload.pods[self.plan.pods[head]].name}, which goes next"
         return gang if members > 1 else ""
 
     def cost(self, protocol: Protocol) -> float:
@@ -655,7 +609,7 @@ class Execution:
 
     def failed_by_kind(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the pods that fitted nowhere and those that arrived after the run began, [4] each, by `KINDS`."""
-        record, pods = self._record(), self.plan.pods
+        record, pods = self.record(), self.plan.pods
         kinds = kinds_of(self.simulator._demand[pods], self.simulator._devices[pods])
         failed = record.numbers[record.numbers[:, event_arrays.OUTCOME] == event_arrays.FAILED, event_arrays.ARRIVAL]
         coming = kinds[self.plan.standing :]
@@ -676,12 +630,21 @@ class Execution:
     @property
     def coming_waits(self) -> Waits:
         """Return the waits of the pods that came after the run began."""
-        return self._waits(self._record()).after(self.plan.standing + self.plan.warm)
+        return self._waits(self.record()).after(self.plan.standing + self.plan.warm)
 
-    def _record(self) -> event_arrays.EventRecord:
-        count = int(self.run.cursor[event_arrays.EVENTS])
-        columns = ("time", "numbers", "sums", "reasons")
-        return self.record._replace(**{name: getattr(self.record, name)[:count] for name in columns})
+    def record(self) -> event_arrays.EventRecord:
+        """Return the events so far."""
+        columns = self.engine.events()
+        reasons = np.zeros(len(columns[0]) if self.recorded else 0, dtype=np.int64)
+        for e, number in self._reason_of.items():
+            reasons[e] = number
+        record = event_arrays.EventRecord(*columns, reasons)
+        if not self.plan.waits:
+            # Pods that wait for others which have not come have failed.
+            outcome, arrival = (record.numbers[:, k] for k in (event_arrays.OUTCOME, event_arrays.ARRIVAL))
+            is_nowhere = self.standing.node[arrival] == kernels.NONE
+            outcome[(outcome == event_arrays.WAITING) & is_nowhere] = event_arrays.FAILED
+        return record
 
     def _waits(self, record: event_arrays.EventRecord) -> Waits:
         pods, simulator = self.plan.pods, self.simulator
@@ -691,7 +654,7 @@ class Execution:
         self, protocol: Protocol, seed: int, ratio: float, objectives: Sequence[WeightedObjectives] = ()
     ) -> RunResult:
         """Return the result of the run, with the rewards of objectives."""
-        record = self._record()
+        record, standing = self.record(), self.standing
         count = len(record.time)
         self._count_gpus(record)
         demand = self.simulator._demand[self.plan.pods]
@@ -707,16 +670,16 @@ class Execution:
             rewarded, rewards = metrics.reward_metrics(self._decision_states(record), objectives)
             events = replace(events, rewards=rewards)
         # If all pods arrive at once there is no course over arrivals, and the whole run is shown.
-        until = float(self.plan.time[-1] if self.plan.time[-1] > events.time[0] else events.time[-1])
+        until = float(standing.time[-1] if standing.time[-1] > events.time[0] else events.time[-1])
         curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
         parts: dict[str, npt.NDArray[np.float64]] = {}
         if protocol == "timed":
             waits, begins = self._waits(record), (self.plan.standing, self.plan.warm)
             values += metrics.timed_metrics(record, events, waits, *begins, until)
-            if self.run.queue.settings[ESTIMATES]:
+            if self.described.order.uses_estimates:
                 coming = slice(sum(begins), None)
-                values += estimate_metrics(self.run.queue.estimated[coming], self.plan.duration[coming])
+                values += estimate_metrics(standing.estimated[coming], self.plan.duration[coming])
             if self.plan.is_given:
                 parts = metrics.parts_of_trace(events, waits.after(self.plan.standing), until)
         else:
@@ -760,14 +723,14 @@ class Execution:
         if whole and self.prepared is None:
             return
         profile = self.simulator.profile_arrays(None)
-        if whole and _same(profile, self.cluster.profile):
+        if whole and _same(profile, self.simulator.profile_arrays(self.prepared)):
             return
         # The nodes as they were at the start: the run has changed its own copy.
-        state = self.simulator._state.permuted(self.plan.nodes)
+        state = self.simulator.state(self.plan.nodes)
         device, counted = state.gpu_weights()
         if not whole:
             record.numbers[:, event_arrays.GPU_TAKEN] = gpus_taken(
-                record.numbers, state, self.arrivals.class_id, self.eligible, device, counted
+                record.numbers, state, self.class_id, self.eligible, device, counted
             )
         fragments = fragment_arrays(profile, state.arrays)
         recount(
@@ -776,7 +739,7 @@ class Execution:
             profile,
             fragments,
             np.where(self.eligible, device / GPU_MILLI, 0.0),
-            self.arrivals.class_id,
+            self.class_id,
             record,
         )
 
@@ -785,9 +748,8 @@ class Execution:
         empty = simulator._state.permuted(nodes).arrays
         profile, places = simulator.profile_arrays(None), simulator.places
         first = summary_of(empty, self.eligible, fragment_arrays(profile, empty).total, 0)
-        owners = owner_arrays(places.owners, places.rack[nodes], places.racks)
         owner_of = places.owner[self.plan.pods]
-        return decision_states(record, first, owners, owner_of, self.plan.standing, self.plan.waits)
+        return decision_states(record, first, places.rack[nodes], owner_of, self.plan.standing, self.plan.waits)
 
     def _capacity(self) -> metrics.Capacity:
         nodes, allocatable = self.state.arrays, self.state.arrays.allocatable[self.eligible]
@@ -853,19 +815,8 @@ def infeasible_together(
     state: ClusterState, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
     """Return [S] whether `members` pods of a class, both [S], do not fit together on a cluster as it is."""
-    out = np.zeros(len(class_id), dtype=np.bool_)
-    engine.find_infeasible(state.arrays, state.class_arrays, class_id, members, no_reservations(0, state.arrays), out)
-    return out
-
-
-def _following(controller: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return [A] the next arrival of the same controller, -1: there is none, or it has no controller."""
-    following = np.full(len(controller), kernels.NONE, dtype=np.int64)
-    arrivals = np.flatnonzero(controller != kernels.NONE)
-    arrivals = arrivals[np.argsort(controller[arrivals], kind="stable")]
-    is_same = controller[arrivals[:-1]] == controller[arrivals[1:]]
-    following[arrivals[:-1][is_same]] = arrivals[1:][is_same]
-    return following
+    cluster = described_cluster(state, profile_arrays((), state.gpu_types))
+    return lacks_room(cluster, class_id, members)
 
 
 def _same(one: ProfileArrays, other: ProfileArrays) -> bool:

@@ -31,11 +31,13 @@ from steersman.envs.inflation.episodes import (
 )
 from steersman.envs.latency import environment as latency
 from steersman.envs.latency.environment import LatencyOptions
+from steersman.objectives import summary as summed
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.features import GPU
-from steersman.policies.gpu_state.arrays import WEIGHTS, with_weights
+from steersman.policies.gpu_state.arrays import WEIGHTS, learned_arrays, with_weights
 from steersman.policies.gpu_state.kernels import learned_refresh_all
+from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.node_scores.local_scores import FGD
@@ -108,15 +110,14 @@ def test_fgd_in_the_environment_matches_the_simulator_event_for_event(protocol, 
     while not terminated:
         _, _, terminated, _, info = env.step(env.heuristic("fgd"))
         steps += 1
-    batch, count = env.core.batch, int(execution.run.cursor[event_arrays.EVENTS])
-    assert batch.run.cursor[0].tolist() == execution.run.cursor.tolist()
-    assert np.array_equal(batch.record.numbers[0, :count], execution.record.numbers[:count])
-    assert np.array_equal(batch.record.time[0, :count], execution.record.time[:count])
-    assert np.array_equal(batch.record.sums[0, :count], execution.record.sums[:count])
-    assert steps == int((execution.record.numbers[:count, event_arrays.OUTCOME] == event_arrays.BOUND).sum())
+    run = env.core.run(0)
+    assert run.progress == execution.engine.progress
+    for one, other in zip(run.events(), execution.engine.events(), strict=True):
+        assert np.array_equal(one, other)
+    assert steps == int((execution.record().numbers[:, event_arrays.OUTCOME] == event_arrays.BOUND).sum())
     if protocol == "inflation":
         capacity = 1000 * sum(node.gpu_count for node in workload.nodes)
-        assert info["allocation"] == pytest.approx(execution.run.cursor[event_arrays.GPU_USED] / capacity)
+        assert info["allocation"] == pytest.approx(execution.engine.progress.gpu_milli / capacity)
 
 
 def test_allocation_rewards_sum_to_final_use():
@@ -472,16 +473,17 @@ def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
     check_env(env, skip_render_check=True)
     seen, _ = env.reset(seed=0, options={"seed": 5})
     simulator = Simulator(embedded(SMALL))
+    profile, protocol = simulator.profile_arrays(None), env.core.protocol
     for _ in range(150):
-        batch = env.core.batch
         assert all(env.observation_space[key].contains(value) for key, value in seen.items())
-        c = batch.arrivals.class_id[0, batch.run.question[0, event_arrays.QUESTION]]
+        state, plan = env.core.cluster(0), schedule(simulator.workload, protocol, seed=5, ratio=1.3, load=0.9)
+        c = int(simulator.classes_of(plan.pods)[0][env.core.run(0).question])
         assert not seen["nodes"][seen["mask"] == 0].any()
-        nodes, classes, profile = (
-            type(part)(*(array[0] for array in part)) for part in (batch.nodes, batch.classes, batch.profile)
-        )
+        nodes, classes = state.arrays, state.class_arrays
         # FGD's weights choose FGD's device; a pod of a whole device or none has no choice.
-        learned = with_weights(simulator.learned, fgd_weights(), (), classes)
+        learned = with_weights(
+            learned_arrays(leftover_arrays(simulator.profile), profile, nodes), fgd_weights(), (), classes
+        )
         learned_refresh_all(learned, profile, nodes)
         rows = np.zeros((len(seen["mask"]), WEIGHTS))
         write_node_features(learned, profile, nodes, classes, c, rows)
@@ -518,3 +520,19 @@ def test_the_reference_page_names_every_option_and_info(name, options, resets):
         seen, _ = env.reset(seed=1)
         *_, info = env.step(int(seen["mask"].argmax()))
         assert set(info) <= listed("- Info: ")
+
+
+def test_infos_describe_the_state_after_the_action():
+    core = InflationVectorEnv(2).core
+    random = np.random.default_rng(5)
+    for e in range(2):
+        core.start(e, random, {})
+    for _ in range(60):
+        core.step((core.observation.mask * random.random(core.observation.mask.shape)).argmax(axis=1))
+    infos, after = core.infos(), core.states()[:, 2]
+    assert infos["allocation"].tolist() == (after[:, summed.GPU_TAKEN] / after[:, summed.GPU_TOTAL]).tolist()
+    nodes = after[:, summed.CPU_NODES]
+    variance = after[:, summed.CPU_SQUARE] / nodes - (after[:, summed.CPU_SHARE] / nodes) ** 2
+    assert infos["node_variance"] == pytest.approx(variance, abs=1e-15)
+    assert infos["waiting"].dtype == np.int64
+    assert infos["illegal"].tolist() == [False, False]

@@ -16,7 +16,6 @@ import steersman.envs  # noqa: F401 (registers the environments)
 from steersman.cluster.arrays import CPU, PODS
 from steersman.cluster.model import GPU_MILLI
 from steersman.envs.deployments.kernels import CLASS, NODES, PODS_WANTED
-from steersman.envs.inflation import batch as layout
 from steersman.envs.observation import AFTER, BEFORE
 from steersman.objectives import summary
 from steersman.objectives.latency import BROKEN
@@ -69,9 +68,9 @@ def test_page_states_the_reward_of_every_objective() -> None:
 
 
 def inflated_nodes(env: Any) -> tuple[np.ndarray, np.ndarray, float]:
-    nodes, count = env.core.batch.nodes, env.core.batch.counts[0, layout.NODES]
-    gpus = (nodes.gpu_count[0, :count] * GPU_MILLI).sum() - nodes.gpu_free[0, :count].sum()
-    return nodes.allocatable[0, :count].copy(), nodes.free[0, :count].copy(), gpus / GPU_MILLI
+    nodes = env.core.cluster(0).arrays
+    gpus = (nodes.gpu_count * GPU_MILLI).sum() - nodes.gpu_free.sum()
+    return nodes.allocatable, nodes.free, gpus / GPU_MILLI
 
 
 @pytest.mark.parametrize("objective", ["allocation", "fragmentation", "balance", "most-allocated", "least-allocated"])
@@ -81,7 +80,7 @@ def test_inflation_rewards_what_the_page_states(objective: str) -> None:
         before = inflated_nodes(env)[2]
         given, infos = act()
         allocatable, free, gpus = inflated_nodes(env)
-        rows = env.core.batch.summary[0, :, summary.FRAGMENTED] / GPU_MILLI
+        rows = env.core.states()[0, :, summary.FRAGMENTED] / GPU_MILLI
         names = of_nodes(allocatable, free) | {"gpus": gpus, "gpus_before": before}
         names |= {"fragmented": rows[AFTER], "fragmented_before": rows[BEFORE]}
         assert given == pytest.approx(reward(objective, names), abs=1e-9)
@@ -94,16 +93,15 @@ def test_waiting_is_rewarded_as_the_page_states() -> None:
     env = gymnasium.make("steersman/Timed-v0", objective="waiting-time", load=3.0)
     total = 0.0
     for base, _, act in play(env, steps=600):
-        batch = base.core.batch
-        before = int(batch.run.cursor[0, event_arrays.WAITING_NOW])
+        before = base.core.run(0).progress.waiting
         given, infos = act()
         total += given
         assert (given < 0) <= (max(before, infos["waiting"]) > 0)
-    # Pods that still wait have waited until now, which the clock of the run says.
-    events = int(batch.run.cursor[0, event_arrays.EVENTS])
-    time, numbers = batch.record.time[0, :events], batch.record.numbers[0, :events]
-    until = batch.clock[0, layout.TIME]
-    edges = np.append(time, until)
+    # Pods that still wait have waited until now: until the pod arrives that is asked about, if it has just come.
+    run = base.core.run(0)
+    time, numbers, _ = run.events()
+    arrives = run.arrivals(run.question + 1).time[-1]
+    edges = np.append(time, max(time[-1], arrives))
     hours = float((numbers[:, event_arrays.NOW_WAITING] * np.diff(edges)).sum()) / 3600
     assert total == pytest.approx(reward("waiting-time", {"pod_hours": hours}), rel=1e-9)
     assert hours > 0

@@ -13,8 +13,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import ClusterSize, LiveOrder, check_live, cluster_size, free_share, live_order
-from steersman.orders.order import AGE, BUILT_IN, Order
-from steersman.orders.queue import ANYBODY, EASY
+from steersman.orders.order import AGE, ANYBODY, BUILT_IN, EASY, Order
 from steersman.orders.registry import find_order
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.simulation.run import Simulator

@@ -11,8 +11,7 @@ from safetensors.numpy import save
 
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.replay_file import policy_fingerprint
-from steersman.orders.order import RunTimes
-from steersman.orders.queue import NO_ONE
+from steersman.orders.order import NO_ONE, RunTimes
 from steersman.orders.registry import CARD, WEIGHTS, OrderCard, find_order, open_order, write_order
 from steersman.orders.scores import learned_size
 from steersman.policies.registry import resolve

@@ -16,8 +16,7 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.orders.order import AGE, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, RunTimes, parse_run_times
-from steersman.orders.queue import NO_ONE
+from steersman.orders.order import AGE, AUTO, BUILT_IN, NO_ONE, OVERTAKING, SOURCES, Order, RunTimes, parse_run_times
 from steersman.orders.registry import find_order, from_policy_order, to_policy_order
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
@@ -92,7 +91,7 @@ def played(
         simulator, plan, with_order(resolve(policy), replace(found, run_times=run_times)), 1, record=False
     )
     execution.finish(None)
-    return (execution.coming_waits.seconds + np.array(times)).tolist(), execution.run.slot.tolist()
+    return (execution.coming_waits.seconds + np.array(times)).tolist(), execution.standing.node.tolist()
 
 
 # A pod takes all 4 CPUs until 10; meanwhile a large, a long and a short pod arrive.

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from steersman.core.handles import Engine, Stop
 from steersman.orders import scores
 from steersman.orders.order import BUILT_IN, Order
 from steersman.orders.registry import find_order
@@ -43,14 +44,6 @@ def first_arrivals(plan: Schedule) -> Schedule:
     )
 
 
-def trying_everybody(execution: Execution) -> None:
-    """Run to the end event by event; after each it is forgotten which node a pod has left, so that all are tried."""
-    status = event_arrays.PAUSED
-    while status != event_arrays.DONE:
-        status = execution.advance(int(execution.run.cursor[event_arrays.EVENTS]) + 1)
-        execution.run.cursor[event_arrays.FREED] = NONE
-
-
 @pytest.mark.parametrize("order", ORDERS)
 def test_only_pods_that_cannot_start_are_left_out(order: str) -> None:
     overtaken = 0
@@ -58,13 +51,12 @@ def test_only_pods_that_cannot_start_are_left_out(order: str) -> None:
         simulator = Simulator(random_cluster(seed))
         policy = with_order(resolve("fgd"), find_order(order))
         plan = first_arrivals(draw(simulator.workload, "timed", seed, 1.3, 1.3, None))
-        runs = [Execution(simulator, plan, policy, 0, record=False) for _ in range(2)]
-        runs[0].finish(None)
-        trying_everybody(runs[1])
-        records = [each._record() for each in runs]
-        assert np.array_equal(records[0].numbers, records[1].numbers)
-        assert np.array_equal(records[0].time, records[1].time)
-        overtaken += int(records[0].numbers[:, event_arrays.NOW_WAITING].max())
+        execution = Execution(simulator, plan, policy, 0, record=False)
+        trying_everybody = Engine.of(execution.described.arrays() | {"run.tries_everybody": np.array(1)})
+        assert execution.engine.advance() == trying_everybody.advance() == Stop.DONE
+        for one, other in zip(execution.engine.events(), trying_everybody.events(), strict=True):
+            assert np.array_equal(one, other)
+        overtaken += int(execution.record().numbers[:, event_arrays.NOW_WAITING].max())
     assert overtaken > 100, "hardly anybody waited"
 
 
@@ -81,10 +73,10 @@ def test_a_score_is_that_of_a_class_and_not_of_a_pod(order: str) -> None:
     simulator = Simulator(random_cluster(SEEDS[0]))
     plan = draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None)
     policy = with_order(resolve("fgd"), learned(-1.0) if order == "learned" else find_order(order))
-    queue = Execution(simulator, plan, policy, 0, record=False).run.queue
+    groups = len(np.unique(Execution(simulator, plan, policy, 0, record=False).described.groups[plan.standing :]))
     pods = [simulator.workload.pods[i] for i in plan.pods]
-    assert len(queue.first) == len({(pod.pod_class, pod.priority, pod.namespace, pod.owner) for pod in pods})
-    assert len(queue.first) < len(pods) / 10
+    assert groups == len({(pod.pod_class, pod.priority, pod.namespace, pod.owner) for pod in pods})
+    assert groups < len(pods) / 10
 
 
 def test_of_equal_pods_the_oldest_goes_first() -> None:
@@ -93,8 +85,8 @@ def test_of_equal_pods_the_oldest_goes_first() -> None:
     plan = first_arrivals(draw(simulator.workload, "timed", SEEDS[0], 1.3, 1.3, None))
     execution = Execution(simulator, plan, with_order(resolve("fgd"), learned(1.0)), 0, record=False)
     execution.finish(None)
-    run = execution.run
-    waited = np.flatnonzero((run.slot != NONE) & (run.started > plan.time))
+    standing, groups = execution.standing, execution.described.groups
+    waited = np.flatnonzero((standing.node != NONE) & (standing.started > plan.time))
     assert len(waited) > 100
-    for group in np.unique(run.queue.group[waited]):
-        assert np.all(np.diff(run.started[waited[run.queue.group[waited] == group]]) >= 0)
+    for group in np.unique(groups[waited]):
+        assert np.all(np.diff(standing.started[waited[groups[waited] == group]]) >= 0)

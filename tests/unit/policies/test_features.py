@@ -17,8 +17,10 @@ from steersman.core.errors import UsageError
 from steersman.envs.base import observation_space
 from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.policies.decision.description import described_view
 from steersman.policies.features import CLUSTER, POD_KIND_FEATURES, VIEWS, bounds, view
 from steersman.policies.observations.encoding import VIEW_NUMBERS, number_of
+from steersman.simulation.arrivals import schedule
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
@@ -66,7 +68,7 @@ class SlowCluster:
 
     def __init__(self, core: WorkloadCore) -> None:
         workload = core.simulators[0].workload
-        self.nodes = [workload.nodes[i] for i in core.order[0, : len(workload.nodes)]]
+        self.nodes = [workload.nodes[i] for i in core._begun[0].order]
         self.on: list[list[Pod]] = [[] for _ in self.nodes]
         self.gpus = [[1000] * node.gpu_count for node in self.nodes]
         self.profile = typical_pods(workload.pods)
@@ -157,11 +159,9 @@ class SlowCluster:
 
 def asked(core: WorkloadCore) -> Pod:
     """The pod that the environment asks about."""
-    workload, arrival = core.simulators[0].workload, core.batch.run.question[0, 0]
-    classes = core.simulators[0]._state.classes
-    owner = core.batch.owner[0, arrival]
-    owners = sorted({pod.owner for pod in workload.pods if pod.owner})
-    return Pod("asked", classes[core.batch.arrivals.class_id[0, arrival]], owner=owners[owner] if owner >= 0 else "")
+    workload, begun = core.simulators[0].workload, core._begun[0]
+    plan = schedule(workload, core.protocol, seed=begun.seed, ratio=begun.ratio, load=begun.load)
+    return replace(workload.pods[plan.pods[core.run(0).question]], name="asked")
 
 
 @settings(max_examples=examples(25))
@@ -224,21 +224,27 @@ def test_the_spread_of_cpu_can_be_minimised_by_a_linear_policy_on_equal_nodes():
         core.step(random.integers(0, 7, 1))
 
 
-def test_cached_rows_equal_recomputed_ones(monkeypatch):
-    def course(kept: bool) -> list[np.ndarray]:
-        monkeypatch.setattr("steersman.policies.observations.kernels.MAX_KEPT_BYTES", 1 << 30 if kept else 0)
-        core, random = WorkloadCore(2, "timed", WorkloadOptions()), np.random.default_rng(3)
-        for e in range(2):
-            core.start(e, np.random.default_rng(e), {})
-        assert (core._kept.rows.features.shape[1] > 0) == kept
-        found = []
-        for _ in range(150):
-            mask = core.observation.mask
-            core.step((mask * random.random(mask.shape)).argmax(axis=1))
-            found += [core.observation.nodes.copy(), core.observation.mask.copy()]
-        return found
-
-    assert all(np.array_equal(a, b) for a, b in zip(course(True), course(False), strict=True))
+@pytest.mark.parametrize("name", ["cluster", "gpu"])
+def test_cached_rows_equal_recomputed_ones(name):
+    core, random = WorkloadCore(2, "timed", WorkloadOptions(view=name)), np.random.default_rng(3)
+    simulator, parts = core.simulators[0], ("nodes", "pod", "context", "mask")
+    for e in range(2):
+        core.start(e, np.random.default_rng(e), {})
+    for _ in range(150):
+        mask = core.observation.mask
+        core.step((mask * random.random(mask.shape)).argmax(axis=1))
+        for e, begun in enumerate(core._begun):
+            plan = schedule(simulator.workload, "timed", seed=begun.seed, ratio=begun.ratio, load=begun.load)
+            run = core.run(e)
+            # An observer of its own, which has seen nothing before.
+            again = described_view(
+                core.view, simulator.places, plan.nodes, plan.pods, lambda: simulator.leftovers_with(None)
+            )
+            run.watch(again | {"profile.accepts": simulator.profile_arrays(None).accepts})
+            fresh = [np.empty_like(getattr(core.observation, part)[e]) for part in parts]
+            run.observe(*fresh)
+            for part, values in zip(parts, fresh, strict=True):
+                assert np.array_equal(values, getattr(core.observation, part)[e])
 
 
 def test_rows_of_absent_nodes_are_zero_and_masked():

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from tests.support.decision_states import decision_state
 from tests.support.weights import fgd_weights
 from tests.unit.policies.gpu_state.test_learned import workloads
 
@@ -154,11 +155,12 @@ def test_torch_numpy_and_the_score_table_agree(workload, seed, hidden):
     context = np.random.default_rng(seed).random(CONTEXT).astype(np.float32)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)
     execution = Execution(Simulator(workload), plan, policy, seed, record=False)
-    cluster, rows = execution.cluster, np.zeros((len(workload.nodes), WEIGHTS))
-    pods = np.zeros((len(cluster.classes.gpu_count), POD), dtype=np.float32)
-    encode_pods(cluster.classes, pods)
-    for step, c in enumerate(execution.arrivals.class_id):
-        mask = execution.state.mask(int(c), int(execution.arrivals.labels_id[step]))
+    rows, classes = np.zeros((len(workload.nodes), WEIGHTS)), execution.state.class_arrays
+    pods = np.zeros((len(classes.gpu_count), POD), dtype=np.float32)
+    encode_pods(classes, pods)
+    for step, (c, labels) in enumerate(zip(execution.class_id, execution.labels_id, strict=True)):
+        mask, cluster = execution.state.mask(int(c), int(labels)), decision_state(execution)
+        kept = execution.engine.scores(int(c), int(labels), len(mask))
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
         execution.advance(step + 1)
         if not mask.any():
@@ -168,11 +170,10 @@ def test_torch_numpy_and_the_score_table_agree(workload, seed, hidden):
         seen = {"nodes": nodes, "pod": pods[c], "context": context, "mask": mask}
         with torch.no_grad():
             wanted = network({name: torch.tensor(array)[None] for name, array in seen.items()})[0].numpy()
-        kept, chosen = cluster.table.scores[c, : len(mask)], int(execution.run.slot[step])
+        chosen = int(execution.standing.node[step])
         scale = 1e-5 * max(1.0, float(np.abs(nodes).max()))
-        others = mask & (np.arange(len(mask)) != chosen)  # the chosen node has changed since
         np.testing.assert_allclose(found[mask], wanted[mask], rtol=1e-5, atol=scale)
-        np.testing.assert_allclose(kept[others], wanted[others], rtol=1e-5, atol=scale)
+        np.testing.assert_allclose(kept[mask], wanted[mask], rtol=1e-5, atol=scale)
         assert wanted[chosen] >= wanted.max() - scale - 1e-5 * abs(wanted.max())
 
 

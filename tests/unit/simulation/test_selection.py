@@ -14,7 +14,7 @@ from tests.support.nightly import examples
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.core.statistics import mean_interval
-from steersman.orders.queue import ANYBODY, EASY
+from steersman.orders.order import ANYBODY, EASY
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
 from steersman.policies.features import POD_KINDS

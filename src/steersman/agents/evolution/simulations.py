@@ -28,6 +28,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.evolution_strategies import SeparableCma
 from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
+from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
 from steersman.objectives.registry import LIMIT
@@ -125,7 +126,8 @@ class SimulationTask:
             metrics = execution.result("timed", 0, self.ratio).metrics
             return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
         weighted = objectives.resolve(self.objective)
-        row = summary_of(execution.state.arrays, execution.eligible, execution.cluster.fragments.total, 0)
+        nodes, profile = execution.state.arrays, execution.simulator.profile_arrays(execution.prepared)
+        row = summary_of(nodes, execution.eligible, fragment_arrays(profile, nodes).total, 0)
         shares = [_shortfall(objective, row) for objective in weighted.objectives]
         return POINTS * float(np.dot(weighted.weights, shares))
 

@@ -17,10 +17,9 @@ from gymnasium.vector.utils import batch_space
 from steersman.apps.learner.bindings import ObservedBinding
 from steersman.apps.scheduler.agent_link import DecisionOutcome, Question
 from steersman.envs.base import Arrays, observation_space
-from steersman.envs.inflation import kernels
-from steersman.envs.observation import AFTER
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
+from steersman.objectives.measures import figures_of
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View
 from steersman.training.run import RunEndedError
@@ -125,8 +124,7 @@ def padded(observation: Mapping[str, npt.NDArray[Any]], max_nodes: int) -> Obser
 
 def infos_of(row: npt.NDArray[np.float64]) -> Arrays:
     """Return the infos of a state after an action, see `WorkloadCore.infos`."""
-    allocation, variance = np.empty(1), np.empty(1)
-    kernels.compute_infos(np.tile(row, (1, AFTER + 1, 1)), allocation, variance)
+    allocation, variance = figures_of(row[None])
     return {"allocation": allocation, "node_variance": variance}
 
 

@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS, ClassArrays, NodeArrays, fits, place
 from steersman.core.compiled import inlined_kernel, kernel
-from steersman.envs.inflation.batch import nodes_of, owners_of
-from steersman.envs.inflation.kernels import attempt, best_by_rule
-from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, StepResults, observation_of
+from steersman.envs.observation import AFTER, BEFORE, NOW, Observation, StepResults, attempt, observation_of
 from steersman.objectives import summary as state
 from steersman.objectives.fragmentation import FragmentArrays
 from steersman.objectives.measures import weighted
@@ -23,6 +21,7 @@ from steersman.policies.decision.kernels import random_below
 from steersman.policies.gpu_state.fragmentation_cache import FragmentationCache
 from steersman.policies.gpu_state.gpu_features import Scratch
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
+from steersman.policies.node_scores.local_scores import local_score
 from steersman.policies.observations.encoding import (
     EncodingContext,
     ObservedCluster,
@@ -93,6 +92,39 @@ class EpisodeRules(NamedTuple):
 
 CPU_CHOICES, MEMORY_CHOICES, FEWEST, MOST, FILLINGS = range(5)
 """Columns of `EpisodeRules.numbers`."""
+
+
+@inlined_kernel
+def nodes_of(b: NodeArrays, e: int) -> NodeArrays:
+    return NodeArrays(
+        b.allocatable[e], b.free[e], b.nonzero[e], b.gpu_count[e], b.gpu_free[e], b.gpu_model[e], b.gpu_kinds[e]
+    )
+
+
+@inlined_kernel
+def owners_of(b: OwnerArrays, e: int) -> OwnerArrays:
+    """Return the locations of owners' pods in run `e`."""
+    return OwnerArrays(b.rack[e], b.running[e], b.on_node[e], b.in_rack[e])
+
+
+@inlined_kernel
+def best_by_rule(
+    rule: int,
+    profile: ProfileArrays,
+    fragments: FragmentArrays,
+    nodes: NodeArrays,
+    classes: ClassArrays,
+    c: int,
+    mask: npt.NDArray[np.int8],
+) -> int:
+    """Return the node with heuristic `rule`'s highest score for class `c` where it may run, the first of equals."""
+    best, chosen = 0, -1
+    for n in range(mask.shape[0]):
+        if mask[n]:
+            score = local_score(rule, profile, fragments, nodes, classes, c, n)
+            if chosen < 0 or score > best:
+                best, chosen = score, n
+    return chosen
 
 
 @inlined_kernel

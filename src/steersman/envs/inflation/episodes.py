@@ -1,9 +1,11 @@
-"""Episodes from workloads: a batch of runs of the simulator's event loop in which an agent chooses the nodes."""
+"""Episodes from workloads: runs of the simulator's event loop in which an agent chooses the nodes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,39 +14,24 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
+from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.base import (
-    Arrays,
-    EnvCore,
-    arrays_of,
-    check_limits,
-    empty_like,
-    known_options,
-    make_options,
-    put,
-    restored,
-)
+from steersman.core.handles import Batch, Engine
+from steersman.envs.base import Arrays, EnvCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
-from steersman.envs.inflation import batch as layout
-from steersman.envs.inflation import kernels
-from steersman.envs.inflation.batch import Batch, BatchConfig, StepCache, empty_arrays
-from steersman.envs.observation import AFTER, StepResults
+from steersman.envs.observation import AFTER, NOW
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
+from steersman.objectives.measures import figures_of
 from steersman.orders.order import AGE, Order
 from steersman.orders.registry import find_order
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
-from steersman.policies.features import GPU
+from steersman.policies.decision.description import Arrays as DescribedArrays
+from steersman.policies.decision.description import described_view
 from steersman.policies.features import view as find_view
-from steersman.policies.gpu_state.arrays import empty_learned
-from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.gpu_state.gpu_features import scratch
-from steersman.policies.observations.encoder import fixed_summary, owner_arrays
-from steersman.policies.observations.encoding import number_of
-from steersman.policies.observations.kernels import new_feature_cache
-from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
-from steersman.simulation.run import Execution, Simulator
+from steersman.simulation.description import RunDescription, write_state
+from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
@@ -127,6 +114,18 @@ class ExternalScorer(Scorer):
         raise SteersmanError("an environment is stepped, not run")
 
 
+@dataclass(slots=True)
+class Begun:
+    """How an episode began, and what was done since."""
+
+    workload: int  # its index
+    seed: int
+    ratio: float
+    load: float | None
+    actions: list[int] = field(default_factory=list)
+    order: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [N] nodes in the slots
+
+
 class WorkloadCore(EnvCore):
     """E runs of the simulator.
 
@@ -152,56 +151,57 @@ class WorkloadCore(EnvCore):
         super().__init__(count, find_view(options.view), max_nodes)
         self.protocol, self.options = protocol, options
         self.simulators = [Simulator(workload) for workload in workloads]
-        self.chosen = np.zeros(count, dtype=np.int64)
-        self.order = np.zeros((count, max_nodes), dtype=np.int64)
         self.objective = objective
-        self.task = BatchConfig(
-            none=empty_arrays(),
-            objectives=np.array(objective.numbers, dtype=np.int64),
-            weights=np.array(objective.compiled_weights, dtype=np.float64),
-            view_number=number_of(self.view),
-            waits=protocol == "timed",
-            penalty=float(options.penalty),
-        )
-        self._batch: Batch | None = None
-        self._marks = np.stack([profile_key(simulator.profile_arrays(None)) for simulator in self.simulators])
-        self._kept = self._empty(0)
-
-    @property
-    def batch(self) -> Batch:
-        """Return the runs. Raises UsageError: none was started."""
-        if self._batch is None:
-            raise UsageError("reset the environment before anything else")
-        return self._batch
+        self._episodes: list[Begun | None] = [None] * count
+        self._illegal = np.zeros(count, dtype=np.bool_)
+        buffers = self.observation
+        self._batch = Batch(buffers.nodes, buffers.pod, buffers.context, buffers.mask)
 
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         """Begin an episode, see `EnvCore`. Options: `workload` (a name), `seed` (as of `simulate`), `ratio`, `load`."""
         known = known_options(options, RESET_OPTIONS)
         index = self._index(known["workload"]) if "workload" in known else int(rng.integers(len(self.simulators)))
         seed = int(known.get("seed", rng.integers(SEEDS)))
-        simulator = self.simulators[index]
-        plan = schedule(
-            simulator.workload,
-            self.protocol,
-            seed=seed,
-            ratio=float(known.get("ratio", self.options.ratio)),
-            load=known.get("load", self.options.load),
-        )
-        self.chosen[e] = index
-        self.order[e, : len(plan.nodes)] = plan.nodes
-        self._put(e, _single(simulator, plan, seed, self.options))
-        observation = self.observation
+        ratio, load = float(known.get("ratio", self.options.ratio)), known.get("load", self.options.load)
+        self._start(e, Begun(index, seed, ratio, load))
+
+    @property
+    def _begun(self) -> list[Begun]:
+        """How the episodes began. Raises UsageError: one has not begun."""
+        begun = [each for each in self._episodes if each is not None]
+        if len(begun) < self.count:
+            raise UsageError("reset the environment before anything else")
+        return begun
+
+    def _start(self, e: int, begun: Begun) -> None:
+        simulator = self.simulators[begun.workload]
+        plan = schedule(simulator.workload, self.protocol, seed=begun.seed, ratio=begun.ratio, load=begun.load)
+        begun.order = plan.nodes
+        self._episodes[e] = begun
+        groups = self.observation.groups
         # A smaller cluster than before leaves no rows of the larger one.
-        for buffer in (observation.nodes, observation.pod, observation.context, observation.mask):
-            buffer[e] = 0
-        observation.groups[e] = -1
-        observation.groups[e, : len(plan.nodes), 0] = simulator.places.rack[plan.nodes]
-        observation.groups[e, : len(plan.nodes), 1] = simulator.places.server[plan.nodes]
-        # Those of the last step stay: an environment is reset in the step that ends its episode.
-        results = StepResults(self.rewards.copy(), self.terminated.copy(), self.truncated.copy())
-        self._step(np.zeros(0, dtype=np.int64), results, begun=e)
-        if results.terminated[e]:
+        groups[e] = -1
+        groups[e, : len(plan.nodes), 0] = simulator.places.rack[plan.nodes]
+        groups[e, : len(plan.nodes), 1] = simulator.places.server[plan.nodes]
+        if not self._batch.begin(e, self._described(simulator, plan, begun.seed)):
             raise SteersmanError(f"{simulator.workload.name}: no pod fits on any node")
+
+    def _described(self, simulator: Simulator, plan: Schedule, seed: int) -> DescribedArrays:
+        """Return an episode as the core reads it, see `Episode::begin` in `core/src/episode.rs`."""
+        agent, options = ExternalAgent(order=find_order(self.options.order)), self.options
+        description = RunDescription(simulator, plan, agent, simulator.state(plan.nodes), seed)
+        leftovers = partial(simulator.leftovers_with, None)
+        limit = 2 * len(plan.pods) if options.step_limit is None else options.step_limit
+        return (
+            description.arrays()
+            | described_view(self.view, simulator.places, plan.nodes, plan.pods, leftovers)
+            | {
+                "episode.objectives": np.array(self.objective.numbers, dtype=np.int64),
+                "episode.weights": np.array(self.objective.compiled_weights, dtype=np.float64),
+                "episode.penalty": np.array([options.penalty], dtype=np.float64),
+                "episode.step_limit": np.array(limit),
+            }
+        )
 
     def _index(self, name: str) -> int:
         names = [simulator.workload.name for simulator in self.simulators]
@@ -209,68 +209,73 @@ class WorkloadCore(EnvCore):
             raise UsageError(f"reset option 'workload' {name!r} is unknown; there are {', '.join(names)}")
         return names.index(name)
 
-    def _put(self, e: int, item: Batch) -> None:
-        """Write a run into the batch, which grows if necessary."""
-        if self._batch is None:
-            self._batch = empty_like(item, self.count)
-        self._batch = put(self._batch, e, item)
-        classes = self._batch.classes.gpu_count.shape[1]
-        if self._kept.rows.log_position.shape[1] < classes:
-            self._kept = self._empty(classes)
-        self._kept.known.mark[e] = self._marks[self.chosen[e]]
-
-    def _empty(self, classes: int) -> StepCache:
-        rows = new_feature_cache((self.count,), classes, self.max_nodes, len(self.view.node))
-        return StepCache(rows, empty_fragmentation_cache(self._marks[self.chosen]))
-
     def step(self, actions: npt.NDArray[np.int64]) -> None:
-        self._step(actions, StepResults(self.rewards, self.terminated, self.truncated))
+        for begun, action in zip(self._begun, actions.tolist(), strict=True):
+            begun.actions.append(action)
+        legal = self.observation.mask[np.arange(self.count), actions] == 1
+        self._batch.step(actions, self.rewards, self.terminated.view(np.int8), self.truncated.view(np.int8))
+        self._illegal = ~legal
         if self.objective.has_own:
-            self._add_user_objectives(self.objective, self.batch.summary, self.batch.counts[:, layout.ILLEGAL] == 0)
+            self._add_user_objectives(self.objective, self.states(), legal)
 
-    def _step(self, actions: npt.NDArray[np.int64], results: StepResults, begun: int = -1) -> None:
-        kernels.step(self.batch, self.task, self._kept, self.observation, actions, results, begun)
+    def states(self) -> npt.NDArray[np.float64]:
+        """Return [E, 3, 16] states, see `objectives.summary`."""
+        slots = np.array([len(each.order) for each in self._begun], dtype=np.float64)
+        states = self._batch.states()
+        return np.concatenate([states, np.broadcast_to(slots[:, None, None], (*states.shape[:2], 1))], axis=2)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        actions = np.zeros(self.count, dtype=np.int64)
-        kernels.follow_rule(self.batch, rule, self.observation.mask, actions)
-        return actions
+        return self._batch.rule_actions(rule) if self._begun else np.zeros(0, dtype=np.int64)
 
     def infos(self) -> Arrays:
         """Return metrics after the last action: `allocation` (share of GPU in use; of CPU without GPUs) and others."""
-        summary, allocation, variance = self.batch.summary, np.empty(self.count), np.empty(self.count)
-        kernels.compute_infos(summary, allocation, variance)
+        states = self.states()
+        after = states[:, AFTER]
+        allocation, node_variance = figures_of(after)
         return {
             "allocation": allocation,
-            "node_variance": variance,
-            "nodes_used": summary[:, AFTER, summed.NODES_USED].copy(),
-            "waiting": self.batch.run.cursor[:, event_arrays.WAITING_NOW].copy(),
-            "illegal": self.batch.counts[:, layout.ILLEGAL] == 1,
+            "node_variance": node_variance,
+            "nodes_used": after[:, summed.NODES_USED].copy(),
+            "waiting": states[:, NOW, summed.WAITING].astype(np.int64),
+            "illegal": self._illegal,
         }
 
     def state(self) -> Arrays:
-        own = {"chosen": self.chosen, "order": self.order}
-        arrays = {f"observation.{name}": array for name, array in arrays_of(self.observation)}
-        return own | arrays | dict(arrays_of(self.batch, "batch."))
+        """Return how each episode began, and what was done since: playing that again leads to the same state."""
+        begun = self._begun
+        return {
+            "workload": np.array([each.workload for each in begun]),
+            "seed": np.array([each.seed for each in begun], dtype=np.uint64),
+            "ratio": np.array([each.ratio for each in begun]),
+            "load": np.array([math.nan if each.load is None else each.load for each in begun]),
+            "steps": np.array([len(each.actions) for each in begun]),
+            "actions": np.array([action for each in begun for action in each.actions], dtype=np.int64),
+        }
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        # The arrays have to exist before they can be replaced; this episode is overwritten below.
-        if self._batch is None:
-            self.start(0, np.random.default_rng(0), {})
-        self._batch = restored(self.batch, arrays, "batch.")
-        for name, array in {"chosen": self.chosen, "order": self.order}.items():
-            array[:] = arrays[name]
-        # After `chosen`, by which the caches of fragmentation are marked; features are computed again.
-        self._kept = self._empty(self._batch.classes.gpu_count.shape[1])
-        for name, array in arrays_of(self.observation):
-            array[:] = arrays[f"observation.{name}"]
+        actions = np.split(arrays["actions"], np.cumsum(arrays["steps"])[:-1])
+        columns = (arrays[name].tolist() for name in ("workload", "seed", "ratio", "load"))
+        for e, (workload, seed, ratio, load) in enumerate(zip(*columns, strict=True)):
+            self._start(e, Begun(workload, seed, ratio, None if math.isnan(load) else load, actions[e].tolist()))
+            self._batch.replay(e, actions[e])
 
     def names(self, e: int) -> list[str]:
-        nodes = self.simulators[self.chosen[e]].workload.nodes
-        return [nodes[i].name for i in self.order[e, : len(nodes)]]
+        nodes = self.simulators[self._begun[e].workload].workload.nodes
+        return [nodes[i].name for i in self._begun[e].order]
+
+    def run(self, e: int) -> Engine:
+        """Return a copy of the run of environment `e`."""
+        return self._batch.engine(e)
+
+    def cluster(self, e: int) -> ClusterState:
+        """Return the cluster of environment `e` as it is now."""
+        begun = self._begun[e]
+        state = self.simulators[begun.workload].state(begun.order)
+        write_state(self.run(e), state)
+        return state
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
-        nodes = type(self.batch.nodes)(*(a[e, : self.batch.counts[e, layout.NODES]] for a in self.batch.nodes))
+        nodes = self.cluster(e).arrays
         used = nodes.allocatable - nodes.free
         gpu = nodes.gpu_count * GPU_MILLI
         taken = np.stack([used[:, CPU], used[:, MEMORY], gpu - nodes.gpu_free.sum(axis=1)], axis=1)
@@ -278,35 +283,6 @@ class WorkloadCore(EnvCore):
         shares = np.full(total.shape, np.nan)
         np.divide(taken, total, out=shares, where=total > 0)
         return shares
-
-
-def _single(simulator: Simulator, plan: Schedule, seed: int, options: WorkloadOptions) -> Batch:
-    # The policy only builds the arrays; `BatchConfig.none` stands for what it would read.
-    agent = ExternalAgent(order=find_order(options.order))
-    execution = Execution(simulator, plan, agent, seed, record=False)
-    cluster, count, places = execution.cluster, len(plan.pods), simulator.places
-    counts = np.zeros(layout.COUNTS, dtype=np.int64)
-    counts[[layout.ARRIVALS, layout.NODES]] = count, len(plan.nodes)
-    counts[layout.STEP_LIMIT] = 2 * count if options.step_limit is None else options.step_limit
-    return Batch(
-        nodes=cluster.nodes,
-        classes=cluster.classes,
-        terms=cluster.terms,
-        profile=cluster.profile,
-        fragments=cluster.fragments,
-        leftovers=simulator.learned.leftovers if options.view == GPU.name else empty_learned().leftovers,
-        room=scratch(cluster.nodes.gpu_free.shape[1], cluster.profile),
-        arrivals=execution.arrivals,
-        run=execution.run,
-        record=execution.record,
-        owners=owner_arrays(places.owners, places.rack[plan.nodes], places.racks),
-        log=cluster.table.log,
-        logged=cluster.table.logged,
-        owner=places.owner[plan.pods],
-        counts=counts,
-        clock=np.array([plan.time[0], 0.0]),
-        summary=np.tile(fixed_summary(cluster.nodes, execution.eligible), (3, 1)),
-    )
 
 
 class InflationEnv(SchedulingEnv):

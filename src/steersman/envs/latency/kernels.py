@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.compiled import inlined_kernel, kernel
-from steersman.envs.inflation.kernels import attempt
 from steersman.envs.latency import truth
 from steersman.envs.latency.dynamics import advance, bind, latency_with
 from steersman.envs.latency.generator import start
 from steersman.envs.latency.state import SimulatorState
-from steersman.envs.observation import Observation, StepResults, observation_of
+from steersman.envs.observation import Observation, StepResults, attempt, observation_of
 from steersman.objectives import summary
 from steersman.objectives.connections import least_connections
 from steersman.objectives.latency import latency_aware

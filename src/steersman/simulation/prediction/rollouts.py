@@ -14,10 +14,10 @@ import numpy.typing as npt
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
 from steersman.cluster.preemption import preemption, with_nominated
+from steersman.core.handles import Stop
 from steersman.core.processes import default_jobs
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.kernels import NONE, SELECT_EXTERNAL
-from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, Units, with_controllers
 from steersman.simulation.prediction.coming import coming_pods
 from steersman.simulation.prediction.moment import Arrived, ClusterMoment, Spell
@@ -28,8 +28,6 @@ from steersman.workloads.profile import typical_pods
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-STEP_EVENTS, STEP_SHARE = 128, 8
-"""Events between two looks at whether the pod has started: so many, or a share (a part of 8) of those so far."""
 DELETION_SECONDS = 30.0
 """Time that a pod takes to end which is being deleted: Kubernetes' default grace period."""
 FIRST_ARRIVALS, GROWTH = 200, 4
@@ -184,9 +182,9 @@ class Rollouts:
 
     @cached_property
     def _threads(self) -> int:
-        """Return how many rollouts run at once: those of learned policies and of agents share arrays."""
-        rules = default_member(self.policy).selection
-        return 1 if rules.learned is not None or rules.node == SELECT_EXTERNAL else min(default_jobs(), MOST_THREADS)
+        """Return how many rollouts run at once: those of policies in Python, and of agents, share arrays."""
+        is_external = default_member(self.policy).selection.node == SELECT_EXTERNAL
+        return 1 if is_external else min(default_jobs(), MOST_THREADS)
 
     def _play(
         self,
@@ -200,7 +198,7 @@ class Rollouts:
         playing = []
         for seed in seeds:
             plan, targets = self.plan(pods, seed, until, instead_of)
-            # Python runs in this thread alone; only kernels run in parallel.
+            # Python runs in this thread alone; only the core runs in parallel.
             execution = Execution(self.simulator, plan, self.policy, 0, record=False, begun=self._begun)
             playing.append(threads.submit(_starts, execution, targets, until))
         return [each.result() for each in playing]
@@ -262,13 +260,8 @@ class Rollouts:
 
 def _starts(execution: Execution, targets: Ints, until: float) -> Floats:
     """Return [M] when each of the arrivals `targets` starts, inf: not by `until`."""
-    run, record, status = execution.run, execution.record, event_arrays.PAUSED
-    while status != event_arrays.DONE:
-        events = int(run.cursor[event_arrays.EVENTS])
-        if status == event_arrays.NEEDS_ACTION:
-            execution.answer()
-        elif (run.slot[targets] != NONE).all() or (events and record.time[events - 1] > until):
-            break
-        status = execution.advance(events + max(STEP_EVENTS, events // STEP_SHARE))
-    starts = np.where(run.slot[targets] != NONE, run.started[targets], np.inf)
+    while execution.advance_to(targets, until) == Stop.NEEDS_NODE:
+        execution.answer()
+    standing = execution.standing
+    starts = np.where(standing.node[targets] != NONE, standing.started[targets], np.inf)
     return np.where(starts <= until, starts, np.inf)

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
 from steersman.core.errors import UsageError
 from steersman.core.statistics import Interval, mean_interval
-from steersman.orders.order import AGE, OVERTAKING, Order
-from steersman.orders.queue import ANYBODY, EASY
+from steersman.orders.order import AGE, ANYBODY, EASY, OVERTAKING, Order
 from steersman.orders.registry import OrderCard, find_order
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import Policy, decided_by, with_order

@@ -55,9 +55,8 @@ def journal_of(core: WorkloadCore, workload: Workload, seed: int) -> list[Logged
     names = core.names(0)
     entries = [LoggedEvent(0.0, NodeEvent(name, nodes[name])) for name in names]
     came: set[int] = set()
-    record = core.batch.record
-    for k in range(core.batch.run.cursor[0, event_arrays.EVENTS]):
-        at, numbers = float(record.time[0, k]), record.numbers[0, k]
+    times, events, _ = core.run(0).events()
+    for at, numbers in zip(times.tolist(), events, strict=True):
         arrival, outcome = int(numbers[event_arrays.ARRIVAL]), numbers[event_arrays.OUTCOME]
         each = workload.pods[plan.pods[arrival]]
         if arrival not in came:

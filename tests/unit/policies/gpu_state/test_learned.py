@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.decision_states import decision_state
 from tests.support.nightly import examples
 from tests.support.weights import fgd_weights
 
@@ -71,7 +72,8 @@ def random_weights(seed):
 
 
 def kind_of(execution, c):
-    count, milli = execution.cluster.classes.gpu_count[c], execution.cluster.classes.gpu_milli[c]
+    classes = execution.state.class_arrays
+    count, milli = classes.gpu_count[c], classes.gpu_milli[c]
     return 0 if count == 0 else 3 if count > 1 else 2 if milli == GPU_MILLI else 1
 
 
@@ -82,23 +84,21 @@ def test_kernel_matches_numpy_scores_and_picks_the_best(workload, seed):
     simulator = Simulator(workload)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.3, load=None)
     execution = Execution(simulator, plan, LinearPolicy("l", weights), seed, record=False)
-    cluster = execution.cluster
     for arrival in range(len(workload.pods)):
-        c = int(execution.arrivals.class_id[arrival])
+        c, labels = int(execution.class_id[arrival]), int(execution.labels_id[arrival])
+        cluster = decision_state(execution)
         rows = np.zeros((len(workload.nodes), WEIGHTS))
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
-        feasible = execution.state.mask(c, int(execution.arrivals.labels_id[arrival]))
+        feasible = execution.state.mask(c, labels)
         scores = rows @ weights[kind_of(execution, c)]
+        kept = execution.engine.scores(c, labels, len(scores))
         execution.advance(arrival + 1)
-        chosen = int(execution.run.slot[arrival])
+        chosen = int(execution.standing.node[arrival])
         if not feasible.any():
             assert chosen == -1
             continue
-        kernel = cluster.table.scores[c, : len(scores)]
-        if not execution.run.infeasible[c]:
-            others = np.arange(len(scores)) != chosen  # the chosen node has changed since
-            np.testing.assert_allclose(kernel[feasible & others], scores[feasible & others], rtol=1e-9, atol=1e-5)
-            assert scores[chosen] >= scores[feasible].max() - 1e-5
+        np.testing.assert_allclose(kept[feasible], scores[feasible], rtol=1e-9, atol=1e-5)
+        assert scores[chosen] >= scores[feasible].max() - 1e-5
 
 
 def test_fgd_weights_reproduce_fgd_exactly():
@@ -115,23 +115,23 @@ def test_fgd_weights_reproduce_fgd_exactly():
 
 
 def look(workload):
-    """The state features of all nodes of a workload after its pods were placed by FGD's weights, and the execution."""
+    """The run of FGD's weights at its end, the arrays of its decisions, and the state features of all nodes."""
     simulator = Simulator(workload)
     plan = schedule(workload, "arrivals", seed=1, ratio=1.3, load=None)
     execution = Execution(simulator, plan, LinearPolicy("l", fgd_weights()), 1, record=False)
     execution.finish(None)
-    cluster = execution.cluster
+    cluster = decision_state(execution)
     rows = np.zeros((len(workload.nodes), WEIGHTS))
     c = execution.state.class_id(PodClass(Requests(cpu_milli=0, memory_bytes=0)))
     write_node_features(cluster.learned, cluster.profile, cluster.nodes, execution.state.class_arrays, c, rows)
-    return execution, rows
+    return execution, cluster, rows
 
 
 @settings(max_examples=examples(12), deadline=None)
 @given(workloads())
 def test_features_match_their_names(workload):
-    execution, rows = look(workload)
-    nodes, cluster = execution.cluster.nodes, execution.cluster
+    _, cluster, rows = look(workload)
+    nodes = cluster.nodes
     features = {feature.name: rows[:, i] for i, feature in enumerate(GPU.node)}
     left = nodes.gpu_free / GPU_MILLI
     there = np.arange(left.shape[1])[None, :] < nodes.gpu_count[:, None]
@@ -167,8 +167,8 @@ def test_features_match_their_names(workload):
 @settings(max_examples=8, deadline=None)
 @given(workloads(), st.integers(0, 100))
 def test_the_order_of_devices_does_not_matter(workload, seed):
-    execution, rows = look(workload)
-    nodes, cluster = execution.cluster.nodes, execution.cluster
+    execution, cluster, rows = look(workload)
+    nodes = cluster.nodes
     rng = np.random.default_rng(seed)
     for n, count in enumerate(nodes.gpu_count):
         nodes.gpu_free[n, :count] = rng.permutation(nodes.gpu_free[n, :count])
@@ -224,17 +224,18 @@ def test_network_output_is_added_to_the_linear_score(workload, seed, hidden):
     network = random_network(seed, *hidden)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)
     execution = Execution(simulator, plan, LinearPolicy("m", weights, network=network), seed, record=False)
-    cluster, rows = execution.cluster, np.zeros((len(workload.nodes), WEIGHTS))
-    pods = np.zeros((len(cluster.classes.gpu_count), len(GPU.pod)), dtype=np.float32)
-    encode_pods(cluster.classes, pods)
-    for step, c in enumerate(execution.arrivals.class_id):
+    rows, classes = np.zeros((len(workload.nodes), WEIGHTS)), execution.state.class_arrays
+    pods = np.zeros((len(classes.gpu_count), len(GPU.pod)), dtype=np.float32)
+    encode_pods(classes, pods)
+    for step, (c, labels) in enumerate(zip(execution.class_id, execution.labels_id, strict=True)):
+        cluster = decision_state(execution)
+        kept = execution.engine.scores(int(c), int(labels), len(rows))
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
         execution.advance(step + 1)
         fit = rows.any(axis=1)
-        kept = cluster.table.scores[c, : len(rows)]
         expected = rows @ weights[kind_of(execution, c)] + network_scores(network, rows, pods[c])
         scale = 1.0 + np.abs(rows) @ np.abs(weights[kind_of(execution, c)])
-        seen = fit & (kept > -np.inf) & (np.arange(len(rows)) != execution.run.slot[step])
+        seen = fit & (kept > -np.inf)
         assert (np.abs(kept - expected)[seen] <= 1e-5 * scale[seen]).all()
 
 

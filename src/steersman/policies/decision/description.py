@@ -1,0 +1,117 @@
+"""Descriptions for the compiled core: a cluster, a policy and what is observed, as arrays by name.
+
+The names, and what each array must be, are where the core reads them: `core/src/decide.rs` and `core/src/views.rs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.state import ClusterState
+from steersman.policies.base import Policy
+from steersman.policies.decision import kernels
+from steersman.policies.features import GPU, View, bounds
+from steersman.policies.gpu_state.arrays import empty_learned, with_weights
+from steersman.policies.gpu_state.leftover_tables import LeftoverTables
+from steersman.policies.node_scores.kube_arrays import kube_arrays
+from steersman.policies.node_scores.kube_profile import KubeProfile
+from steersman.policies.observations.encoding import number_of
+from steersman.workloads.profile import ProfileArrays
+from steersman.workloads.topology import Places
+from steersman.workloads.workload import SpreadSelectors
+
+Arrays = dict[str, npt.NDArray[np.generic]]
+NOT_READ = {"scratch", "owned_total"}
+"""What the core has no need of: buffers, and sums that it makes itself."""
+
+SCHEDULER_BUFFERS = {"scored", "kept", "parts", "active", "total", "sums", "domains"}
+"""Of kube-scheduler's arrays: the nested ones, which have names of their own, and buffers."""
+
+
+def described_cluster(state: ClusterState, profile: ProfileArrays) -> Arrays:
+    """Return a cluster as it is: `nodes.*`, `classes.*`, `terms.*` and `profile.*`."""
+    parts = {
+        "nodes": state.arrays._asdict(),
+        "classes": state.class_arrays._asdict(),
+        "terms": state.term_arrays._asdict(),
+        "profile": profile._asdict(),
+    }
+    return {
+        f"{part}.{name}": value
+        for part, arrays in parts.items()
+        for name, value in arrays.items()
+        if name not in NOT_READ
+    }
+
+
+def described_decisions(
+    policy: Policy,  # not a portfolio
+    state: ClusterState,
+    profile: ProfileArrays,  # typical pods
+    selectors: SpreadSelectors,  # of default spreading in `kube-default`
+    leftovers: Callable[[], LeftoverTables],  # called if the policy reads these tables
+    seed: int,  # of random choices
+) -> Arrays:
+    """Return a cluster as it is, and a policy that decides there: `policy.*`, `kube.*`, `learned.*`, `leftovers.*`."""
+    selection = policy.selection
+    arrays: Arrays = {
+        "policy.node": np.array(selection.node),
+        "policy.devices": np.array(selection.devices),
+        "policy.functions": np.array(selection.functions, dtype=np.int64),
+        "policy.weights": np.array(selection.weights, dtype=np.float64),
+        "policy.seed": np.array(seed, dtype=np.uint64).astype(np.int64),
+    }
+    if selection.node == kernels.SELECT_KUBE_SCHEDULER:
+        # First, because it adds selectors to the state's terms.
+        arrays |= _described_scheduler(state, selectors, selection.kube)
+    if (weights := selection.learned) is not None:
+        learned = with_weights(
+            empty_learned(), weights.weights, weights.network, state.class_arrays, weights.rules
+        )._asdict()
+        arrays |= {f"learned.{name}": learned[name] for name in ("columns", "rules", "pods", "layers", "sizes")}
+        arrays |= _described_leftovers(leftovers())
+    return arrays | described_cluster(state, profile)
+
+
+def _described_scheduler(state: ClusterState, selectors: SpreadSelectors, profile: KubeProfile) -> Arrays:
+    kube = kube_arrays(state, selectors, profile)
+    parts = {"kube": kube._asdict(), "kube.scored": kube.scored._asdict()}
+    values = {
+        f"{part}.{name}": np.asarray(value)
+        for part, fields in parts.items()
+        for name, value in fields.items()
+        if name not in SCHEDULER_BUFFERS
+    }
+    arrays = {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in values.items()}
+    return arrays | {"kube.static": kube.static.reshape(-1, len(state.nodes))}
+
+
+def _described_leftovers(tables: LeftoverTables) -> Arrays:
+    return {
+        "leftovers.by_left": tables.by_left,
+        "leftovers.steps": tables.steps.reshape(tables.steps.shape[0] * tables.steps.shape[1], -1),
+        "leftovers.ratios": tables.ratios,
+        "leftovers.least": tables.least,
+    }
+
+
+def described_view(
+    view: View,
+    places: Places,  # of the workload
+    nodes: npt.NDArray[np.int64],  # [N] the workload's node in each slot
+    pods: npt.NDArray[np.int64],  # [A] the workload's pods in the order of their arrivals
+    leftovers: Callable[[], LeftoverTables],
+) -> Arrays:
+    """Return what is observed: `observer.*`, and `leftovers.*` for the view `gpu`."""
+    arrays = {
+        "observer.view": np.array(number_of(view)),
+        "observer.rack": places.rack[nodes],
+        "observer.racks": np.array(places.racks),
+        "observer.owner": places.owner[pods],
+        "observer.owners": np.array(places.owners),
+        "observer.bounds": np.stack(bounds(GPU.node), axis=1).astype(np.float64),
+    }
+    return arrays | _described_leftovers(leftovers()) if view == GPU else arrays
