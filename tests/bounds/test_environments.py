@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from tests.bounds.clusters import SHAPES, workload
-from tests.support.nightly import by_default
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.envs.deployments.environment import DeploymentsVectorEnv
 from steersman.envs.environment import SteersmanVectorEnv
-from steersman.envs.inflation.episodes import InflationVectorEnv, TimedVectorEnv
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions, LatencyVectorEnv
 from steersman.envs.latency.live import LiveModel
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
-from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.node_metrics.rules import METRIC_RULES
-from steersman.policies.observations.encoding import VIEW_NUMBERS
 from steersman.workloads.generators.deployments import DeploymentSettings
 from steersman.workloads.generators.latency_settings import LatencySettings
 
@@ -42,27 +35,6 @@ def play(env: SteersmanVectorEnv, rules: tuple[str, ...], steps: int) -> None:
         ended = ended or bool((terminated | truncated).any())
     env.core.restore(env.core.state())
     assert ended
-
-
-GPU_OBJECTIVES = "allocation=1,fragmentation=1,balance=1,most-allocated=1,least-allocated=1"
-
-
-@pytest.mark.parametrize("view", VIEW_NUMBERS)
-@pytest.mark.parametrize(
-    "shape",
-    by_default(
-        ["one node", "everything"], ["one node", "1 to 8 GPUs", "models that no node has", "many models", "everything"]
-    ),
-)
-@pytest.mark.parametrize("protocol", ["inflation", "timed"])
-def test_workload_runs_stay_in_bounds(shape: str, view: str, protocol: str) -> None:
-    workloads = [workload(SHAPES[shape], seed) for seed in (1, 3)]
-    options: dict[str, Any] = {"workload": workloads, "view": view, "max_nodes": 8, "penalty": 0.5, "ratio": 3.0}
-    if protocol == "inflation":
-        env: SteersmanVectorEnv = InflationVectorEnv(2, objective=f"{GPU_OBJECTIVES},locality=1", **options)
-    else:
-        env = TimedVectorEnv(2, objective=f"{GPU_OBJECTIVES},waiting-time=1", load=None, **options)
-    play(env, tuple(HEURISTIC_IDS), 60)
 
 
 @pytest.mark.parametrize("racks", [0, 2])

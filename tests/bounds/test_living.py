@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.bounds.clusters import SHAPES, workload
-from tests.bounds.policies import FILES, policy_of
+from tests.bounds.policies import FILES, PROFILES, policy_of
 from tests.support.nightly import by_default
 from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, NETWORK, Told
 
@@ -40,7 +40,7 @@ from steersman.policies.telemetry import RULE_OF_POLICY
 from steersman.workloads.profile import typical_pods
 
 
-@pytest.mark.parametrize("name", [*BUILT_IN, *FILES, "fgd=500,gpu-packing=500", *RULE_OF_POLICY])
+@pytest.mark.parametrize("name", [*BUILT_IN, *FILES, *PROFILES, "fgd=500,gpu-packing=500", *RULE_OF_POLICY])
 @pytest.mark.parametrize("first", [0, pytest.param(3, marks=pytest.mark.nightly)])
 def test_decider_stays_in_bounds_while_the_cluster_changes(name: str, first: int, tmp_path: Path) -> None:
     """It begins with no or few nodes, of a shape that says nothing of those to come."""
@@ -168,7 +168,6 @@ def test_live_reservations_stay_in_bounds(shape: str) -> None:
     before = [column.copy() for column in state.arrays]
     for c in range(len(state.classes)):
         made = LiveReservation(state, c, running, 5.0)
-        made.compile()
         for slot in np.flatnonzero(made.reserved).tolist():
             made.take(c, slot, 1)
     for column, known in zip(state.arrays, before, strict=True):

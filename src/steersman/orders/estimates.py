@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.compiled import called_kernel, kernel
+from steersman.core.compiled import called_kernel
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -54,16 +54,6 @@ class RunTimeHistory(NamedTuple):
 
 def empty_history(groups: int) -> RunTimeHistory:
     return RunTimeHistory(np.zeros((groups, BINS)), np.zeros(groups), np.full((groups, 2), np.nan), np.zeros(BINS))
-
-
-@kernel
-def note_run_time(history: RunTimeHistory, keys: Ints, seconds: float) -> None:
-    """Count a pod that ended after so many seconds, and update the estimate of its group, [LEVELS] `keys`."""
-    k = min(max(int(BINS_PER_OCTAVE * math.log2(max(seconds, 1.0))), 0), BINS - 1)
-    for level in range(LEVELS):
-        history.counts[keys[level], k] += 1.0
-        history.ended[keys[level]] += 1.0
-    update_estimate(history, keys)
 
 
 @called_kernel

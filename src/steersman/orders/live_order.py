@@ -139,10 +139,9 @@ def warm_up_order(order: Order) -> None:
         groups.group[0] = made.join(pod)[0]
         made.first(groups, 1, 0.0, 1)
         if made.reserves:
-            state = ClusterState((Node("node", 1000, 1 << 30),))
-            running = np.zeros(0, dtype=np.int64)
-            ends = EndingPods(running, running, running, np.zeros(0), np.zeros(0))
-            LiveReservation(state, state.class_id(pod.pod_class), ends, 0.0).compile()
+            state, one = ClusterState((Node("node", 1000, 1 << 30),)), np.zeros(1, dtype=np.int64)
+            state.place("pod", state.class_id(pod.pod_class), 0)
+            LiveReservation(state, 0, EndingPods(one, one, one, np.zeros(1), np.ones(1)), 0.0).take(0, 0, 0)
 
 
 class LiveOrder:

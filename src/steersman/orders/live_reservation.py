@@ -1,16 +1,22 @@
-"""A reservation on a live cluster for the pod that goes next, see `reservations`."""
+"""A reservation on a live cluster for the pod that goes next but fits nowhere yet, which nobody may delay.
+
+It begins when the pod would fit if running pods ended as estimated and nothing else started. Whoever overtakes ends
+before that by its own estimate, goes to another node, or leaves room for the reserved pod beside it. Simulations do the
+same in the core (`core/src/reservation.rs`), also for gangs.
+
+Source: EASY backfilling of Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with nodes instead of a pool.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import ClassArrays, NodeArrays
+from steersman.cluster.arrays import ClassArrays, NodeArrays, fits, place, remove
 from steersman.cluster.state import ClusterState
-from steersman.core.compiled import kernel
-from steersman.orders.reservations import ReservationArrays, RunningArrivals, leaves_room, no_reservations, reserve
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -29,27 +35,12 @@ class EndingPods(NamedTuple):
         there = self.slot == slot
         return EndingPods(*(each[there] for each in self))
 
+    def ends(self, now: float) -> Floats:
+        """Return [P] when they end by their estimates.
 
-@kernel
-def reserve_node(
-    nodes: NodeArrays,
-    classes: ClassArrays,
-    running: RunningArrivals,
-    count: int,
-    res: ReservationArrays,
-    c: int,
-    now: float,
-) -> None:
-    """Make a reservation for one pod, see `reservations.reserve`."""
-    reserve(nodes, classes, running, count, res, c, 1, now)
-
-
-@kernel
-def takes_room_beside(
-    nodes: NodeArrays, classes: ClassArrays, res: ReservationArrays, c: int, n: int, other: int, devices: int
-) -> bool:
-    """Count a pod on a reserved node for good if it leaves room, see `reservations.leaves_room`."""
-    return leaves_room(nodes, classes, res, c, n, other, devices)
+        One that has outrun its estimate is expected to run for as long again as it has so far.
+        """
+        return np.where(self.expected >= now, self.expected, now + np.maximum(now - self.started, 1.0))
 
 
 class LiveReservation:
@@ -59,48 +50,69 @@ class LiveReservation:
     """
 
     def __init__(self, state: ClusterState, class_id: int, running: EndingPods, now: float) -> None:
-        self._state, self._class_id = state, class_id
-        count = len(running.class_id)
-        self._arrays = no_reservations(max(count, 1), state.arrays)
-        self._arrays.expected[:count] = running.expected
-        arrivals = RunningArrivals(
-            np.arange(count, dtype=np.int64), running.class_id, running.slot, running.devices, running.started
-        )
-        reserve_node(state.arrays, state.class_arrays, arrivals, count, self._arrays, class_id, float(now))
-        self.begins = float(self._arrays.begins[0])
+        self._state, self._class_id, self.begins, self._slot = state, class_id, math.inf, -1
+        self._shapes = _shapes(state)
+        ends, nodes = running.ends(now), dict[int, _OneNode]()
+        for k in np.lexsort((running.started, ends)).tolist():
+            if ends[k] > self.begins:
+                break
+            slot = int(running.slot[k])
+            node = nodes.setdefault(slot, _OneNode(state, slot))
+            node.remove(int(running.class_id[k]), int(running.devices[k]))
+            # What ends at the same moment leaves room for others.
+            if self._slot < 0 and node.fits(class_id):
+                self.begins, self._slot, self._node = float(ends[k]), slot, node
 
     def holds(self, state: ClusterState) -> bool:
-        """Return whether nodes and classes have the numbers that they had, and the reserved nodes take the pod."""
-        shapes = (self._arrays.free.shape, self._arrays.gpu_free.shape)
-        if state is not self._state or shapes != (state.arrays.free.shape, state.arrays.gpu_free.shape):
+        """Return whether nodes and classes have the numbers that they had, and the reserved node takes the pod."""
+        if state is not self._state or self._shapes != _shapes(state):
             return False
-        slots = np.flatnonzero(self._arrays.pods[: len(state.nodes)])
         allowed = state.class_arrays.allowed[state.class_arrays.constraint[self._class_id]]
-        return bool(allowed[slots].all()) and all(state.nodes[slot] is not None for slot in slots)
-
-    def compile(self) -> None:
-        """Compile what `take` calls."""
-        self._take(self._class_id, 0, 0)
+        return self._slot < 0 or bool(allowed[self._slot] and state.nodes[self._slot] is not None)
 
     @property
     def node(self) -> str:
         """Return the name of the reserved node, "" if there is none."""
-        nodes = [node.name for slot in np.flatnonzero(self.reserved) if (node := self._state.nodes[slot]) is not None]
-        return nodes[0] if nodes else ""
+        node = self._state.nodes[self._slot] if self._slot >= 0 else None
+        return "" if node is None else node.name
 
     @property
     def reserved(self) -> npt.NDArray[np.bool_]:
         """Return which nodes are reserved, [N]."""
-        return self._arrays.pods > 0
+        return np.asarray(np.arange(len(self._state.nodes)) == self._slot)
 
     def take(self, class_id: int, slot: int, devices: int) -> bool:
         """Count a pod that does not end in time on a node; return False if it would delay the reserved pod there."""
-        return not self._arrays.pods[slot] or self._take(class_id, slot, devices)
+        if slot != self._slot:
+            return True
+        self._node.place(class_id, devices)
+        if self._node.fits(self._class_id):
+            return True
+        self._node.remove(class_id, devices)
+        return False
 
-    def _take(self, class_id: int, slot: int, devices: int) -> bool:
-        state = self._state
-        return bool(
-            takes_room_beside(
-                state.arrays, state.class_arrays, self._arrays, self._class_id, slot, class_id, int(devices)
-            )
-        )
+
+class _OneNode:
+    """A copy of a node, with the pods that it will have when the reservation begins."""
+
+    def __init__(self, state: ClusterState, slot: int) -> None:
+        self._state, self._slot = state, slot
+        self._arrays = NodeArrays(*(array[slot : slot + 1].copy() for array in state.arrays))
+
+    @property
+    def _classes(self) -> ClassArrays:
+        classes = self._state.class_arrays
+        return classes._replace(allowed=np.ascontiguousarray(classes.allowed[:, self._slot : self._slot + 1]))
+
+    def fits(self, class_id: int) -> bool:
+        return bool(fits(self._arrays, self._classes, class_id, 0))
+
+    def place(self, class_id: int, devices: int) -> None:
+        place(self._arrays, self._classes, class_id, 0, devices)
+
+    def remove(self, class_id: int, devices: int) -> None:
+        remove(self._arrays, self._classes, class_id, 0, devices)
+
+
+def _shapes(state: ClusterState) -> tuple[tuple[int, ...], ...]:
+    return state.arrays.free.shape, state.arrays.gpu_free.shape

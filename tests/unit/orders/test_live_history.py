@@ -7,15 +7,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
 
-from steersman.cluster.model import Pod, PodClass, Requests
+from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import InputError
-from steersman.orders.estimates import empty_history, note_run_time
 from steersman.orders.live_history import (
     EVERY_POD,
     SCHEMA,
@@ -24,6 +22,12 @@ from steersman.orders.live_history import (
     read_run_times,
     write_run_times,
 )
+from steersman.orders.registry import find_order
+from steersman.policies.base import with_order
+from steersman.policies.registry import resolve
+from steersman.simulation.arrivals import schedule
+from steersman.simulation.run import Simulator
+from steersman.workloads.workload import Workload
 
 SMALL, LARGE = Requests(cpu_milli=100), Requests(cpu_milli=4000, gpu_count=2, gpu_milli=1000, extended=(("x/y", 3),))
 PRIOR = 2 ** ((8 + 40) / 4)
@@ -53,14 +57,21 @@ def test_estimates_approach_what_ended() -> None:
 
 
 def test_levels_are_those_of_the_simulator() -> None:
-    """The same pods give the same estimate as the arrays of a simulation, where every owner has several pods."""
-    history, simulated = LiveHistory(), empty_history(20)
-    keys = {("a", SMALL): [0, 1, 3, 5], ("b", SMALL): [0, 1, 4, 6], ("b", LARGE): [0, 2, 4, 7]}
-    for (owner, requests), seconds in [(each, 10.0 * (i + 1)) for i, each in enumerate(keys) for _ in range(4)]:
-        history.note(pod(owner, requests), seconds)
-        note_run_time(simulated, np.array(keys[owner, requests]), seconds)
-    last = pod("b", LARGE)
-    assert history.estimate(last) == simulated.estimates[7, 0]
+    """The same pods give the same estimate as in a simulation, where every owner has several pods."""
+    history, kinds = LiveHistory(), [("a", SMALL), ("b", SMALL), ("b", LARGE)]
+    times = [(0.0, 10.0 * (i // 4 + 1)) for i in range(12)] + [(1000.0, 1001.0)]
+    pods = [
+        replace(pod(*kinds[min(i // 4, 2)]), name=f"{i}", creation_time=came, deletion_time=went)
+        for i, (came, went) in enumerate(times)
+    ]
+    for each, (_, seconds) in zip(pods[:-1], times, strict=False):
+        history.note(each, seconds)
+    order = with_order(resolve("fgd"), find_order("shortest@history"))
+    nodes = tuple(Node(f"n{i}", 64_000, 1 << 40, gpu_count=8, extended=(("x/y", 99),)) for i in range(4))
+    plan = schedule(workload := Workload("w", nodes, tuple(pods)), "timed", seed=1, ratio=1.0, load=None)
+    estimated = Simulator(workload).play(order, plan, 1).standing.estimated
+    # Powers are those of different libraries.
+    assert estimated[-1] == pytest.approx(history.estimate(pods[-1]), rel=1e-12)
 
 
 @pytest.mark.parametrize("run", ["29384721", "1764320000", "20261128"])

@@ -152,25 +152,6 @@ def has_inter_pod_rules(terms: InterPodArrays, c: int, labels: int) -> bool:
     return active
 
 
-@inlined_kernel
-def may_have_inter_pod_rules(terms: InterPodArrays, c: int) -> bool:
-    """Return whether `has_inter_pod_rules` may be true for some labels."""
-    found = terms.owned_total.shape[0] > 0
-    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        found = found or terms.rules[q, KIND] <= SPREAD
-    return bool(found)
-
-
-@inlined_kernel
-def counts_pod(terms: InterPodArrays, c: int, labels: int) -> bool:
-    """Return whether a required affinity or a hard spread of class `c` counts pods with these labels."""
-    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        kind = terms.rules[q, KIND]
-        if kind in (AFFINITY, SPREAD) and terms.matches[labels, terms.rules[q, COUNTED]]:
-            return True
-    return False
-
-
 @kernel
 def inter_pod_mask(terms: InterPodArrays, c: int, labels: int, out: npt.NDArray[np.bool_]) -> None:
     """Clear out[n], [N] bool, where a port, a volume, other pods or a spread refuse a pod of class `c`."""
