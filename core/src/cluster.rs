@@ -33,6 +33,8 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct Class {
     pub request: Vec<i64>,
+    /// The resources that are requested: column and amount.
+    pub requested: Vec<(usize, i64)>,
     pub nonzero: [i64; 2],
     pub gpu_count: i64,
     pub gpu_milli: i64,
@@ -68,7 +70,7 @@ impl Node {
     ///
     /// A resource that is not requested is not checked, as in kube-scheduler: it matters on a node over its allocatable.
     pub fn has_room(&self, class: &Class) -> bool {
-        if class.request.iter().zip(&self.free).any(|(&request, &free)| request > 0 && request > free) {
+        if class.requested.iter().any(|&(column, amount)| amount > self.free[column]) {
             return false;
         }
         if class.gpu_count == 0 {
@@ -234,6 +236,7 @@ fn read_classes(arrays: &Arrays, resources: usize, constraints: usize) -> Result
             ));
         }
         classes.push(Class {
+            requested: requested(&request),
             request,
             nonzero: [nonzero[0], nonzero[1]],
             gpu_count: gpu_count[c],
@@ -243,6 +246,10 @@ fn read_classes(arrays: &Arrays, resources: usize, constraints: usize) -> Result
         });
     }
     Ok(classes)
+}
+
+fn requested(request: &[i64]) -> Vec<(usize, i64)> {
+    request.iter().copied().enumerate().filter(|&(_, amount)| amount > 0).collect()
 }
 
 #[cfg(test)]
@@ -270,7 +277,7 @@ mod tests {
             // GPUs that a node counts are requested by their count alone; no node offers the last resource.
             (request[gpu_column], request[5]) = (0, 0);
             let nonzero = [request[CPU], request[MEMORY]];
-            Class { request, nonzero, gpu_count, gpu_milli, gpu_column, constraint: 0 }
+            Class { requested: requested(&request), request, nonzero, gpu_count, gpu_milli, gpu_column, constraint: 0 }
         })
     }
 

@@ -13,12 +13,13 @@ use crate::cluster::{CPU, Node};
 pub struct TypicalPod {
     cpu: i64,
     gpu_count: i64,
-    /// Index of its milli per device in `Profile::sizes`.
+    /// Its milli per device, and their index in `Profile::sizes`.
+    milli: i64,
     size: usize,
     /// Its share of the profile.
     share: f64,
-    /// Whether it may use devices of each type.
-    accepts: Vec<bool>,
+    /// Whether it may use devices of the type.
+    is_accepted: bool,
 }
 
 /// What a policy knows of the pods to come.
@@ -26,7 +27,8 @@ pub struct TypicalPod {
 pub struct Profile {
     /// The distinct milli per device that typical pods request.
     sizes: Vec<i64>,
-    pods: Vec<TypicalPod>,
+    /// The typical pods by type of devices, each list in the order of the profile.
+    pods: Vec<Vec<TypicalPod>>,
 }
 
 /// Devices with at least so much left, and the milli left on the others.
@@ -79,10 +81,20 @@ impl Profile {
         let share: Vec<f64> = arrays.list_of("profile.share", count)?;
         let types = arrays.columns::<bool>("profile.accepts")?;
         let accepts: Vec<Vec<bool>> = arrays.rows_of("profile.accepts", count, types)?;
-        let mut pods = Vec::with_capacity(count);
+        let mut pods = vec![Vec::with_capacity(count); types];
         for (i, accepts) in accepts.into_iter().enumerate() {
             let size = if gpu_count[i] == 0 { 0 } else { index("profile.value", value[i], sizes.len())? };
-            pods.push(TypicalPod { cpu: cpu[i], gpu_count: gpu_count[i], size, share: share[i], accepts });
+            let milli = sizes.get(size).copied().unwrap_or(0);
+            for (pods, is_accepted) in pods.iter_mut().zip(accepts) {
+                pods.push(TypicalPod {
+                    cpu: cpu[i],
+                    gpu_count: gpu_count[i],
+                    milli,
+                    size,
+                    share: share[i],
+                    is_accepted,
+                });
+            }
         }
         Ok(Profile { sizes, pods })
     }
@@ -123,32 +135,26 @@ impl Profile {
         change: DeviceChange,
     ) -> [f64; CAUSES] {
         let mut causes = [0.0; CAUSES];
-        for pod in &self.pods {
-            let (cause, milli) = self.fragmented(pod, fragments, gpu_type, cpu, idle, change);
+        for pod in &self.pods[gpu_type] {
+            let (cause, milli) = pod.fragmented(fragments, cpu, idle, change);
             causes[cause as usize] += pod.share * milli as f64;
         }
         causes
     }
+}
 
+impl TypicalPod {
     #[inline]
-    fn fragmented(
-        &self,
-        pod: &TypicalPod,
-        fragments: &Fragments,
-        gpu_type: usize,
-        cpu: i64,
-        idle: i64,
-        change: DeviceChange,
-    ) -> (Cause, i64) {
-        let enough_cpu = cpu >= pod.cpu;
-        if pod.gpu_count == 0 {
+    fn fragmented(&self, fragments: &Fragments, cpu: i64, idle: i64, change: DeviceChange) -> (Cause, i64) {
+        let enough_cpu = cpu >= self.cpu;
+        if self.gpu_count == 0 {
             return (if enough_cpu { Cause::WantsNoGpu } else { Cause::WantsNoGpuLacksCpu }, idle);
         }
-        if !pod.accepts[gpu_type] {
+        if !self.is_accepted {
             return (Cause::WantsOtherGpu, idle);
         }
         // The devices that change leave the group that they were in, and join that of what is left of them.
-        let (size, Devices { mut enough, mut wasted }) = (self.sizes[pod.size], fragments.devices[pod.size]);
+        let (size, Devices { mut enough, mut wasted }) = (self.milli, fragments.devices[self.size]);
         if change.before >= size {
             enough -= change.devices
         } else {
@@ -159,7 +165,7 @@ impl Profile {
         } else {
             wasted += change.devices * change.after
         }
-        match (enough >= pod.gpu_count, enough_cpu) {
+        match (enough >= self.gpu_count, enough_cpu) {
             (true, true) => (Cause::LacksGpu, wasted),
             (true, false) => (Cause::LacksCpu, idle),
             (false, true) => (Cause::LacksGpu, idle),
