@@ -69,8 +69,10 @@ impl Node {
     /// Whether there is enough of every requested resource and device.
     ///
     /// A resource that is not requested is not checked, as in kube-scheduler: it matters on a node over its allocatable.
+    #[inline]
     pub fn has_room(&self, class: &Class) -> bool {
-        if class.requested.iter().any(|&(column, amount)| amount > self.free[column]) {
+        // Without branches: which resource lacks is hard to predict.
+        if !class.requested.iter().fold(true, |has, &(column, amount)| has & (amount <= self.free[column])) {
             return false;
         }
         if class.gpu_count == 0 {
@@ -172,6 +174,7 @@ impl Cluster {
     }
 
     /// Whether a class fits on a node now, as far as other pods' constraints do not matter.
+    #[inline]
     pub fn fits(&self, c: usize, n: usize) -> bool {
         self.allows(c, n) && self.nodes[n].has_room(&self.classes[c])
     }
