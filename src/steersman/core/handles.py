@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from steersman.core.library import SIZE, Buffers, call
+from steersman.core.library import Buffers, call
 
 NOWHERE = -1
 
@@ -142,9 +142,7 @@ class Batch:
         self.masks = np.zeros((count, nodes), dtype=np.int8)
         self.rewards = np.zeros(count)
         self.terminated, self.truncated = np.zeros(count, dtype=np.int8), np.zeros(count, dtype=np.int8)
-        parts = (self.nodes, self.pods, self.contexts, self.masks)
-        sizes = (SIZE * 4)(*(part.size for part in parts))
-        self._buffers = Buffers(*(part.ctypes.data for part in parts), sizes)
+        self._buffers = Buffers(self.nodes, self.pods, self.contexts, self.masks)
         weakref.finalize(self, call, "forget", self._number)
 
     def begin(self, e: int, arrays: Mapping[str, npt.NDArray[np.generic]]) -> bool:
