@@ -27,15 +27,15 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn study plugin site test core test-core test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
+.PHONY: help demo workbench notebooks learn study plugin site test core core-wasm test-core test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
 
-demo: .venv/base ## the main job on embedded data: training, every baseline, and an advice
+demo: .venv/base core ## the main job on embedded data: training, every baseline, and an advice
 	.venv/bin/steersman demo
 
-workbench: .venv/workbench ## JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster; one Ctrl-C ends them
+workbench: .venv/workbench core ## JupyterLab with the tutorials, TensorBoard, the dashboard and a cluster; one Ctrl-C ends them
 	@.venv/bin/steersman workbench $(OPTIONS)
 
 notebooks: .venv/dev ## run the tutorials from start to end and write what they print (8 minutes, a control plane, Prometheus)
@@ -45,11 +45,15 @@ learn: .venv/learn ## install what training needs: torch, TensorBoard, Optuna, P
 
 test: lint test-core test-unit test-bounds test-integration ## lint, unit, bounds and integration tests; Go and a control plane have test-go and test-e2e
 
-# Nothing of the product runs on it yet, so that whoever has no Rust can do all else.
-WITHOUT_CARGO = command -v cargo >/dev/null || { echo "the core is left out: there is no cargo (Rust 1.85 or newer)"; exit 0; }
+# Whoever has no Rust uses the portable core.
+WITHOUT_CARGO = cargo --version 2>/dev/null | awk -F '[ .]' '$$2 > 1 || $$3 >= 85 {is_new = 1} END {exit !is_new}' || \
+	{ echo "the portable core is used: there is no cargo (Rust 1.85 or newer)"; exit 0; }
 
 core: ## compile the core, core/target/release (needs Rust 1.85 or newer)
 	@$(WITHOUT_CARGO); cd core && cargo build --release
+
+core-wasm: ## compile the portable core, plugin/pkg/core/core.wasm, as it is committed (needs Rust with its library for WebAssembly)
+	core/build-wasm.sh plugin/pkg/core/core.wasm
 
 test-core: ## the core's Rust: format, clippy, tests (needs Rust)
 	@$(WITHOUT_CARGO); cd core && cargo fmt --check && cargo clippy --release --all-targets -- -D warnings && \
@@ -82,7 +86,7 @@ PROGRAM := build/steersman-kube-scheduler
 SCHEDULERS := $(PROGRAM)$(SUFFIX) $(OLDER:%=$(PROGRAM)-%$(SUFFIX))
 COPIED = $(if $(IMAGES),$(filter $(SCHEDULERS),$(IMAGES:%=build/%$(SUFFIX))),$(SCHEDULERS))
 
-images: $(COPIED) ## build the images as OCI layouts in build/images, without a container engine (as root; 22 minutes; ARCHITECTURE=arm64)
+images: core $(COPIED) ## build the images as OCI layouts in build/images, without a container engine (as root; 22 minutes; ARCHITECTURE=arm64)
 	python3 -m release.images build $(IMAGES) $(if $(ARCHITECTURE),--architecture $(ARCHITECTURE))
 
 push-images: ## push the images of build/images, signed: make push-images REGISTRY=registry.example/team KEY=cosign.key
@@ -172,7 +176,7 @@ kernels: .venv/wheel ## compile the kernels that a wheel brings, for any process
 wheel: site kernels ## build dist/*.whl for this Python and architecture, with the site and compiled kernels
 	.venv/bin/python -m build --wheel --no-isolation
 
-release: site kernels $(COPIED) ## make dist/VERSION: wheel, sdist, images, chart, krew plugin, notes, checksums (as root)
+release: site kernels core $(COPIED) ## make dist/VERSION: wheel, sdist, images, chart, krew plugin, notes, checksums (as root)
 	.venv/bin/python -m release build $(IMAGES) $(if $(URL),--url $(URL))
 
 publish: .venv/dev ## publish dist/VERSION, signed: make publish REGISTRY=registry.example/team KEY=cosign.key INDEX=URL
@@ -188,11 +192,11 @@ study: .venv/dev ## train and measure what docs/results.md publishes (hours; wha
 	.venv/bin/python -m studies
 
 requirements: .venv/dev ## pin the newest versions that pyproject.toml allows
-	$(COMPILE) --extra all --extra dev --group build pyproject.toml -o requirements/dev.txt
-	$(COMPILE) --constraint requirements/dev.txt pyproject.toml -o requirements/base.txt
-	$(COMPILE) --constraint requirements/dev.txt --extra all pyproject.toml -o requirements/learn.txt
-	$(COMPILE) --constraint requirements/dev.txt --extra workbench pyproject.toml -o requirements/workbench.txt
-	$(COMPILE) --constraint requirements/dev.txt --extra wheel pyproject.toml -o requirements/wheel.txt
+	$(COMPILE) --extra all --extra dev --group build --extra portable pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra portable pyproject.toml -o requirements/base.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra all --extra portable pyproject.toml -o requirements/learn.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra workbench --extra portable pyproject.toml -o requirements/workbench.txt
+	$(COMPILE) --constraint requirements/dev.txt --extra wheel --extra portable pyproject.toml -o requirements/wheel.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build -o requirements/build.txt
 
 clean: ## remove .venv and everything that was built
@@ -215,6 +219,7 @@ clean: ## remove .venv and everything that was built
 	@echo "installing the base requirements (about 20 s, 100 MB to download, 420 MB of disk)"
 	@$(PIP) install --quiet --require-hashes -r requirements/base.txt -r requirements/build.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@.venv/bin/steersman --version
 	@touch $@
 
 .venv/learn: .venv/base requirements/learn.txt

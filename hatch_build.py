@@ -1,5 +1,15 @@
-"""Build hook of hatch: what is built before the wheel becomes a part of it, the documentation and compiled kernels."""
+"""Hooks of hatch: the native core if this machine can build it; documentation and compiled kernels if they are built.
 
+`STEERSMAN_CORE=native` makes a build fail without the native core, `STEERSMAN_CORE=portable` builds for any machine.
+"""
+
+import ctypes
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -8,22 +18,67 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BUILT = {"site": "steersman/data/site", "kernels": "steersman/data/kernels"}
 """Folders below build/ (`make site`, `make kernels`) and where the package has them."""
+NAME = {"darwin": "libsteersman_core.dylib", "win32": "steersman_core.dll"}.get(sys.platform, "libsteersman_core.so")
+OLDEST_GLIBC = 17
+"""Minor of the C library that compiled kernels need at least."""
+
+
+def native_core(root: Path) -> Path | None:
+    """Build the native core, or take the one that is built where there is no cargo; None: the portable core is used.
+
+    A library that this machine cannot load, of another architecture or C library, is left out.
+    """
+    chosen = os.environ.get("STEERSMAN_CORE")
+    if chosen == "portable":
+        return None
+    core = root / "core"
+    library = core / "target" / "release" / NAME
+    problem = "" if library.exists() else "there is no cargo (Rust 1.85 or newer)"
+    if cargo := shutil.which("cargo"):
+        command = [cargo, "build", "--release", "--target-dir", "target"]
+        built = subprocess.run(command, cwd=core, stderr=subprocess.PIPE, text=True, check=False)
+        errors = [line for line in built.stderr.splitlines() if line.startswith("error")]
+        problem = f"cargo failed: {errors[0] if errors else built.stderr}" if built.returncode else ""
+    if not problem:
+        try:
+            ctypes.CDLL(str(library))
+        except OSError as error:
+            problem = str(error)
+        else:
+            return library
+    if chosen == "native":
+        sys.exit(f"the native core cannot be built: {problem}")
+    print(f"the portable core is used: {problem}", file=sys.stderr)
+    return None
 
 
 class BuildArtifactsHook(BuildHookInterface[Any]):
-    """Add what is built to the data of the package; with machine code the wheel is for one Python and architecture."""
+    """Add what is built to the package: the core is for one architecture, kernels are also for one Python."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the folders that exist to what the wheel includes."""
+        """Add what is built to what the wheel includes, or wasmtime to its dependencies.
+
+        Not by a hook of metadata: an sdist keeps what that says on the machine that makes it.
+        """
+        root = Path(self.root)
+        core = native_core(root)
+        if core is None:
+            build_data["dependencies"] += self.metadata.core.optional_dependencies["portable"]
         if version == "editable":
             return
-        folders = {name: Path(self.root) / "build" / name for name in BUILT}
-        for name, folder in folders.items():
-            if folder.is_dir():
-                build_data["force_include"][str(folder)] = BUILT[name]
-        if folders["kernels"].is_dir():
-            python = f"cp{sysconfig.get_config_var('py_version_nodot')}"
-            # Kernels call functions of Numba and the oldest of the C library alone.
-            machine = sysconfig.get_platform().replace("-", "_").replace(".", "_").replace("linux_", "manylinux_2_17_")
+        for name, place in BUILT.items():
+            if (folder := root / "build" / name).is_dir():
+                build_data["force_include"][str(folder)] = place
+        python = abi = f"cp{sysconfig.get_config_var('py_version_nodot')}"
+        if not (root / "build" / "kernels").is_dir():
+            python, abi = "py3", "none"
+        minors = [OLDEST_GLIBC]
+        if core:
+            build_data["force_include"][str(core)] = f"steersman/core/{NAME}"
+            minors += [int(each) for each in re.findall(rb"\0GLIBC_2\.(\d+)", core.read_bytes())]
+        if core or abi != "none":
+            machine = re.sub(r"[-.]", "_", sysconfig.get_platform())
+            if "glibc" in platform.libc_ver():
+                machine = machine.replace("linux_", f"manylinux_2_{max(minors)}_")
             build_data["pure_python"] = False
-            build_data["tag"] = f"{python}-{python}-{machine}"
+            build_data["tag"] = f"{python}-{abi}-{machine}"

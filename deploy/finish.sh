@@ -7,6 +7,10 @@ python=$folder/venv/bin/python
 packages=$(echo "$folder"/venv/lib/python3*/site-packages)
 rm -rf "$packages"/pip "$packages"/pip-* "$packages"/setuptools "$packages"/setuptools-* "$packages"/pkg_resources \
     "$packages"/_distutils_hack "$packages"/distutils-precedence.pth "$folder"/venv/bin/pip*
+# What runs the portable core.
+if [ -f "$packages/steersman/core/libsteersman_core.so" ]; then
+    rm -rf "$packages"/wasmtime "$packages"/wasmtime-*
+fi
 # Tests of libraries, which nothing imports.
 find "$packages/numba" "$packages/numpy" "$packages/llvmlite" -type d -name tests -prune -exec rm -rf {} +
 compile() {

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from steersman.core.compiled import PORTABLE, cache_root
+from steersman.core.cache import cache_root
+from steersman.core.compiled import PORTABLE
 from steersman.policies.kube_scheduler import STOCK_TUNED
 from steersman.policies.registry import BUILT_IN
 

@@ -17,6 +17,7 @@ use crate::rules::RULES;
 use crate::views::Observation;
 
 const FAILED: i64 = -1;
+const PANICKED: &str = "this is a bug: the core panicked";
 
 static OBJECTS: LazyLock<Mutex<Objects>> = LazyLock::new(Mutex::default);
 
@@ -39,12 +40,26 @@ thread_local! {
 
 /// Answer a host: a panic is an error with a text, too.
 fn answer(call: impl FnOnce() -> Result<i64>) -> i64 {
-    let result =
-        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err("this is a bug: the core panicked".to_owned()));
-    result.unwrap_or_else(|error| {
-        ERROR.with_borrow_mut(|text| *text = error);
-        FAILED
-    })
+    #[cfg(target_family = "wasm")]
+    note_panics();
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(PANICKED.to_owned())).unwrap_or_else(fail)
+}
+
+fn fail(error: Error) -> i64 {
+    ERROR.with_borrow_mut(|text| *text = error);
+    FAILED
+}
+
+/// In WebAssembly a panic ends the call before it is caught: a hook leaves the text, which the host reads afterwards.
+#[cfg(target_family = "wasm")]
+fn note_panics() {
+    static NOTED: std::sync::Once = std::sync::Once::new();
+    NOTED.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
+            fail(format!("{PANICKED}{place}"));
+        }));
+    });
 }
 
 /// Number an object.
@@ -90,13 +105,18 @@ fn choice(decider: &Decider, node: i64, devices: i64) -> Result<Choice> {
     Ok(Choice { node: index("node", node, decider.nodes())?, devices: devices as u64 })
 }
 
-/// Allocate bytes for an array of the host, aligned for any element.
+/// Allocate bytes for an array of the host, aligned for any element; null where memory is short.
 ///
 /// # Safety
 /// The host gives them back by `steersman_release`, with the same length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn steersman_allocate(length: usize) -> *mut u64 {
-    Box::into_raw(vec![0u64; length.div_ceil(8)].into_boxed_slice()).cast()
+    let mut words = Vec::new();
+    if words.try_reserve_exact(length.div_ceil(8)).is_err() {
+        return std::ptr::null_mut();
+    }
+    words.resize(length.div_ceil(8), 0u64);
+    Box::into_raw(words.into_boxed_slice()).cast()
 }
 
 /// Release bytes of `steersman_allocate`.
@@ -117,11 +137,23 @@ pub unsafe extern "C" fn steersman_release(pointer: *mut u64, length: usize) {
 pub unsafe extern "C" fn steersman_error(text: *mut u8, length: usize) -> usize {
     // SAFETY: the caller's, as above.
     let buffer = unsafe { std::slice::from_raw_parts_mut(text, length) };
-    ERROR.with_borrow(|error| {
-        let count = error.len().min(length);
-        buffer[..count].copy_from_slice(&error.as_bytes()[..count]);
-        error.len()
-    })
+    ERROR.with_borrow(|error| write(error, buffer))
+}
+
+/// Write the compiler's version, such as `rustc 1.95.0 (59807616e 2026-04-14)`; return its length.
+///
+/// # Safety
+/// `text` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_compiler(text: *mut u8, length: usize) -> usize {
+    // SAFETY: the caller's, as above.
+    write(env!("COMPILER"), unsafe { std::slice::from_raw_parts_mut(text, length) })
+}
+
+fn write(text: &str, buffer: &mut [u8]) -> usize {
+    let count = text.len().min(buffer.len());
+    buffer[..count].copy_from_slice(&text.as_bytes()[..count]);
+    text.len()
 }
 
 /// Make a decider of a safetensors file, see `Decider::read`; return its number.

@@ -20,7 +20,7 @@ from tests.support.nightly import is_nightly
 from tests.support.servers.live_cluster import LiveDouble
 
 from steersman.apps.local_cluster.record import locked
-from steersman.core.compiled import cache_root
+from steersman.core.cache import cache_root
 
 OPTIONS = (
     "--no-sandbox",

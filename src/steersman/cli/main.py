@@ -83,14 +83,17 @@ app.add_typer(workload, name="workload")
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and the core, and end.")] = False,
 ) -> None:
     """Which scheduler should a Kubernetes cluster run, and what would it gain?
 
     Start with **steersman demo**; then compare schedulers on your own nodes and pods with **steersman evaluate**.
     """
     if version:
+        from steersman.core.library import core_line
+
         print(f"steersman {__version__}")
+        print(core_line())
         raise typer.Exit
     if context.invoked_subcommand is None:
         print(context.get_help(), end="")

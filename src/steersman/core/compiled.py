@@ -27,26 +27,16 @@ from numba.core.compiler import CompileResult
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
-from steersman.core.atomic_files import write_atomically
-from steersman.core.errors import InputError
+from steersman.core.cache import cache_root, read_cached, write_cached
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PACKAGE = Path(__file__).parents[1]
-DIGEST_BYTES = hashlib.sha256().digest_size
 PACKAGED = PACKAGE / "data" / "kernels"
 """Folder of the machine code in a platform wheel (`release.kernels`), for any processor of its architecture."""
 PORTABLE = "generic", ""  # name and features of LLVM's processor that packaged machine code is made for
 KEPT_FILES = 3000
 """Number of most recently used files of machine code to keep: one per kernel, its arguments' types, and its content."""
-
-
-def cache_root() -> Path:
-    """Return the user's cache folder: `$STEERSMAN_CACHE_DIR`, else below `$XDG_CACHE_HOME` or `~/.cache`."""
-    own = os.environ.get("STEERSMAN_CACHE_DIR")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "steersman"
 
 
 class KernelCache(NullCache):
@@ -64,9 +54,9 @@ class KernelCache(NullCache):
         # As Numba's own cache does: machine code refers to functions that a new context has not loaded yet.
         target_context.refresh()
         triple, *processor = target_context.codegen().magic_tuple()
-        body = _read_cached(Path(self.cache_path) / self._file_name(sig, (triple, *processor)))
+        body = _read_used(Path(self.cache_path) / self._file_name(sig, (triple, *processor)))
         if body is None:
-            body = _read_machine_code(PACKAGED / self._file_name(sig, (triple, *PORTABLE)))
+            body = read_cached(PACKAGED / self._file_name(sig, (triple, *PORTABLE)))
         if body is None:
             return None
         rebuild: Any = CompileResult._rebuild
@@ -79,11 +69,7 @@ class KernelCache(NullCache):
         file = Path(self.cache_path) / self._file_name(sig, data.codegen.magic_tuple())
         # Types of variables in words, for people: with addresses of this process, so that no two files were equal.
         body = cast(Any, dumps)(data._replace(type_annotation="")._reduce())
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, hashlib.sha256(body).digest() + body)
-        except (OSError, InputError):
-            return
+        write_cached(file, body)
         files = []
         with suppress(OSError), os.scandir(file.parent) as entries:
             for entry in entries:
@@ -101,19 +87,9 @@ class KernelCache(NullCache):
         return f"{self._dispatcher.py_func.__name__}-{name}"
 
 
-def _read_machine_code(file: Path) -> bytes | None:
-    """Return the machine code in a file; None if there is none, or it is damaged."""
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return None
-    body = content[DIGEST_BYTES:]
-    return body if hashlib.sha256(body).digest() == content[:DIGEST_BYTES] else None
-
-
-def _read_cached(file: Path) -> bytes | None:
+def _read_used(file: Path) -> bytes | None:
     """Return the machine code in a file of the user's cache, which counts as used now."""
-    body = _read_machine_code(file)
+    body = read_cached(file)
     if body is not None:
         with suppress(OSError):  # a read-only folder
             os.utime(file)

@@ -19,6 +19,7 @@ EXTRAS = {
     "tensorboard": "train",
     "torch": "train",
     "torch_geometric": "graph",
+    "wasmtime": "portable",
 }
 """The extra of each package that the code imports and a plain installation lacks."""
 

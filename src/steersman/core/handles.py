@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from steersman.core.library import SIZE, Buffers, call
+from steersman.core.library import Buffers, call
 
 NOWHERE = -1
 NO_LIMIT = 1 << 62
@@ -237,10 +237,7 @@ class Batch:
 
     def __init__(self, nodes: Singles, pods: Singles, contexts: Singles, masks: Flags) -> None:
         self._number, self._count = call("batch_new", len(masks)), len(masks)
-        # The buffers must outlive their addresses.
-        self._parts = (nodes, pods, contexts, masks)
-        sizes = (SIZE * 4)(*(part.size for part in self._parts))
-        self._buffers = Buffers(*(part.ctypes.data for part in self._parts), sizes)
+        self._buffers = Buffers(nodes, pods, contexts, masks)
         weakref.finalize(self, call, "forget", self._number)
 
     def begin(self, e: int, arrays: Described) -> bool:

@@ -1,83 +1,169 @@
-"""The compiled core (`core/`, in Rust), called with numbers and flat arrays: a shared library, built by `make core`."""
+"""The compiled core (`core/`, in Rust), called with numbers and flat arrays.
+
+It is a shared library where one was built for this machine, and else WebAssembly, which runs everywhere and gives the
+same results (`steersman.core.portable`).
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+import threading
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from steersman.core.errors import SteersmanError
+from steersman.core.errors import SteersmanError, checkout_of_this, unknown_name
 
 NAME = {"darwin": "libsteersman_core.dylib", "win32": "steersman_core.dll"}.get(sys.platform, "libsteersman_core.so")
-LIBRARY = Path(__file__).parents[3] / "core" / "target" / "release" / NAME
-
-_NUMBER, SIZE, _BYTES = ctypes.c_int64, ctypes.c_size_t, ctypes.c_char_p
-_INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C_CONTIGUOUS")
-_FLOATS = np.ctypeslib.ndpointer(np.float64, flags="C_CONTIGUOUS")
-_SINGLES = np.ctypeslib.ndpointer(np.float32, flags="C_CONTIGUOUS")
-_FLAGS = np.ctypeslib.ndpointer(np.int8, flags="C_CONTIGUOUS")
-_COUNTS = np.ctypeslib.ndpointer(np.int32, flags="C_CONTIGUOUS")
-_SIZES = np.ctypeslib.ndpointer(np.uintp, flags="C_CONTIGUOUS")
+CHECKOUT = checkout_of_this()
+LIBRARY = CHECKOUT / "core" / "target" / "release" / NAME if CHECKOUT else Path(__file__).with_name(NAME)
+MODULE = (CHECKOUT / "plugin/pkg/core" if CHECKOUT else Path(__file__).parents[1] / "data") / "core.wasm"
+VARIABLE = "STEERSMAN_CORE"
+ERROR_BYTES = 4096
+"""Longest error text of the core."""
 
 
-class Buffers(ctypes.Structure):
-    """Buffers of observations, as in `core/src/api.rs`."""
+class Buffers:
+    """Arrays of observations that the core writes to: rows of nodes, pods, contexts, masks."""
+
+    def __init__(self, *arrays: npt.NDArray[np.generic]) -> None:
+        self.arrays = arrays
+        lengths = (SIZE * len(arrays))(*(array.size for array in arrays))
+        self._as_parameter_ = ctypes.byref(_Buffers(*(array.ctypes.data for array in arrays), lengths))
+
+
+class _Buffers(ctypes.Structure):
+    """As in `core/src/api.rs`."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("nodes", "pods", "contexts", "masks")),
-        ("lengths", SIZE * 4),
+        ("lengths", ctypes.c_size_t * 4),
     ]
 
 
-_BUFFERS = ctypes.POINTER(Buffers)
-_FUNCTIONS: dict[str, list[Any]] = {
-    "decider_new": [_BYTES, SIZE],
-    "forget": [_NUMBER],
-    "decider_decide": [_NUMBER, _NUMBER, _NUMBER, _INTEGERS],
-    "decider_scores": [_NUMBER, _NUMBER, _NUMBER, _FLOATS, SIZE],
-    "decider_place": [_NUMBER] * 5,
-    "decider_remove": [_NUMBER] * 5,
-    "decider_fill": [_NUMBER, _INTEGERS, _INTEGERS, _INTEGERS, _INTEGERS, SIZE],
+def _array(kind: type[np.generic], *flags: Literal["WRITEABLE"]) -> Any:
+    return np.ctypeslib.ndpointer(kind, flags=("C_CONTIGUOUS", *flags))
+
+
+NUMBER, SIZE, DOUBLE = ctypes.c_int64, ctypes.c_size_t, ctypes.c_double
+BYTES, BUFFERS = ctypes.c_char_p, ctypes.POINTER(_Buffers)
+SIZES = _array(np.uintp)
+_INTEGERS, _FLOATS = _array(np.int64), _array(np.float64)
+_OUT_INTEGERS, _OUT_FLOATS = _array(np.int64, "WRITEABLE"), _array(np.float64, "WRITEABLE")
+_OUT_SINGLES, _OUT_FLAGS = _array(np.float32, "WRITEABLE"), _array(np.int8, "WRITEABLE")
+_OUT_COUNTS = _array(np.int32, "WRITEABLE")
+OUTPUTS = {_OUT_INTEGERS, _OUT_FLOATS, _OUT_SINGLES, _OUT_FLAGS, _OUT_COUNTS}
+FUNCTIONS: dict[str, list[Any]] = {
+    "decider_new": [BYTES, SIZE],
+    "forget": [NUMBER],
+    "decider_decide": [NUMBER, NUMBER, NUMBER, _OUT_INTEGERS],
+    "decider_scores": [NUMBER, NUMBER, NUMBER, _OUT_FLOATS, SIZE],
+    "decider_place": [NUMBER] * 5,
+    "decider_remove": [NUMBER] * 5,
+    "decider_fill": [NUMBER, _INTEGERS, _INTEGERS, _OUT_INTEGERS, _OUT_INTEGERS, SIZE],
     "batch_new": [SIZE],
-    "batch_begin": [_NUMBER, _NUMBER, _BYTES, SIZE, _BUFFERS],
-    "batch_step": [_NUMBER, _INTEGERS, _FLOATS, _FLAGS, _FLAGS, SIZE, _BUFFERS],
-    "batch_replay": [_NUMBER, SIZE, _INTEGERS, SIZE, _BUFFERS],
-    "batch_states": [_NUMBER, _FLOATS, SIZE],
-    "batch_rule": [_NUMBER, _NUMBER, _INTEGERS, SIZE],
-    "batch_engine": [_NUMBER, SIZE],
-    "engine_new": [_BYTES, SIZE],
-    "engine_again": [_NUMBER, _BYTES, SIZE],
-    "engine_watch": [_NUMBER, _BYTES, SIZE],
-    "engine_advance": [_NUMBER, SIZE],
-    "engine_question": [_NUMBER],
-    "engine_observe": [_NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, _SIZES],
-    "engine_answer": [_NUMBER, _NUMBER],
-    "engine_set_head": [_NUMBER, _NUMBER],
-    "engine_events": [_NUMBER, SIZE, _FLOATS, _INTEGERS, _FLOATS, SIZE],
-    "engine_advance_to": [_NUMBER, _INTEGERS, SIZE, ctypes.c_double],
-    "engine_progress": [_NUMBER, _INTEGERS, _FLOATS],
-    "engine_arrivals": [_NUMBER, _INTEGERS, _FLOATS, SIZE],
-    "engine_heads": [_NUMBER, _INTEGERS, _FLOATS, SIZE],
-    "engine_state": [_NUMBER, *[_INTEGERS] * 4, _COUNTS, _COUNTS, _INTEGERS, _COUNTS, _SIZES],
-    "engine_scores": [_NUMBER, _NUMBER, _NUMBER, _FLOATS, SIZE],
-    "engine_mask": [_NUMBER, _FLAGS, SIZE],
-    "lacks_room": [_BYTES, SIZE, _INTEGERS, _INTEGERS, _FLAGS, SIZE],
+    "batch_begin": [NUMBER, NUMBER, BYTES, SIZE, BUFFERS],
+    "batch_step": [NUMBER, _INTEGERS, _OUT_FLOATS, _OUT_FLAGS, _OUT_FLAGS, SIZE, BUFFERS],
+    "batch_replay": [NUMBER, SIZE, _INTEGERS, SIZE, BUFFERS],
+    "batch_states": [NUMBER, _OUT_FLOATS, SIZE],
+    "batch_rule": [NUMBER, NUMBER, _OUT_INTEGERS, SIZE],
+    "batch_engine": [NUMBER, SIZE],
+    "engine_new": [BYTES, SIZE],
+    "engine_again": [NUMBER, BYTES, SIZE],
+    "engine_watch": [NUMBER, BYTES, SIZE],
+    "engine_advance": [NUMBER, SIZE],
+    "engine_advance_to": [NUMBER, _INTEGERS, SIZE, DOUBLE],
+    "engine_question": [NUMBER],
+    "engine_observe": [NUMBER, _OUT_SINGLES, _OUT_SINGLES, _OUT_SINGLES, _OUT_FLAGS, SIZES],
+    "engine_answer": [NUMBER, NUMBER],
+    "engine_set_head": [NUMBER, NUMBER],
+    "engine_events": [NUMBER, SIZE, _OUT_FLOATS, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
+    "engine_progress": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS],
+    "engine_arrivals": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
+    "engine_heads": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
+    "engine_state": [NUMBER, *[_OUT_INTEGERS] * 4, _OUT_COUNTS, _OUT_COUNTS, _OUT_INTEGERS, _OUT_COUNTS, SIZES],
+    "engine_scores": [NUMBER, NUMBER, NUMBER, _OUT_FLOATS, SIZE],
+    "engine_mask": [NUMBER, _OUT_FLAGS, SIZE],
+    "lacks_room": [BYTES, SIZE, _INTEGERS, _INTEGERS, _OUT_FLAGS, SIZE],
 }
+"""Arguments of the functions of `core/src/api.rs`, by their names without `steersman_`."""
+
+
+class Core(Protocol):
+    """A loaded core."""
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> int:
+        """Call a function; raise SteersmanError with the core's text if it fails."""
+
+
+class NativeCore:
+    """The core as a shared library. Calls release the interpreter's lock."""
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL(str(LIBRARY))
+            for name, kinds in FUNCTIONS.items():
+                function = getattr(self._library, f"steersman_{name}")
+                function.argtypes, function.restype = kinds, NUMBER
+            for name in ("error", "compiler"):
+                function = getattr(self._library, f"steersman_{name}")
+                function.argtypes, function.restype = [BYTES, SIZE], SIZE
+        except (OSError, AttributeError) as error:
+            build = "build it again: make core" if CHECKOUT else f"{VARIABLE}=portable does without"
+            raise SteersmanError(f"the native core cannot be loaded: {error}; {build}") from None
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> int:
+        answer: int = getattr(self._library, f"steersman_{name}")(*arguments)
+        if answer < 0:
+            raise SteersmanError(self._text("error"))
+        return answer
+
+    def __str__(self) -> str:
+        return f"native ({' '.join(self._text('compiler').split()[:2])})"
+
+    def _text(self, name: str) -> str:
+        text = ctypes.create_string_buffer(ERROR_BYTES)
+        length = getattr(self._library, f"steersman_{name}")(text, len(text))
+        return text.raw[:length].decode(errors="replace")
+
+
+def _chosen() -> str:
+    chosen = os.environ.get(VARIABLE) or ("native" if LIBRARY.exists() else "portable")
+    if chosen not in (names := ("native", "portable")):
+        raise unknown_name(f"core in ${VARIABLE}", chosen, names)
+    return chosen
 
 
 @cache
-def library() -> ctypes.CDLL:
-    """Return the shared library."""
-    loaded = ctypes.CDLL(str(LIBRARY))
-    for name, arguments in _FUNCTIONS.items():
-        function = getattr(loaded, f"steersman_{name}")
-        function.argtypes, function.restype = arguments, _NUMBER
-    loaded.steersman_error.argtypes, loaded.steersman_error.restype = [ctypes.c_char_p, SIZE], SIZE
-    return loaded
+def _load() -> Core:
+    if _chosen() == "native":
+        return NativeCore()
+    from steersman.core.portable import PortableCore
+
+    return PortableCore(MODULE)
+
+
+_loading = threading.RLock()
+
+
+def core() -> Core:
+    """Return the core of this process, which `$STEERSMAN_CORE` may choose.
+
+    Raises:
+        SteersmanError: it cannot be loaded.
+    """
+    with _loading:  # threads that ask first at the same time would get two
+        return _load()
+
+
+def core_line() -> str:
+    """Return which core this process uses, for people."""
+    return f"core {core()}" if _chosen() == "native" else "core portable (WebAssembly)"
 
 
 def call(name: str, *arguments: Any) -> int:
@@ -86,10 +172,4 @@ def call(name: str, *arguments: Any) -> int:
     Raises:
         SteersmanError: the core says what is wrong.
     """
-    loaded = library()
-    answer: int = getattr(loaded, f"steersman_{name}")(*arguments)
-    if answer < 0:
-        text = ctypes.create_string_buffer(4096)
-        length = loaded.steersman_error(text, len(text))
-        raise SteersmanError(text.raw[:length].decode(errors="replace"))
-    return answer
+    return core().call(name, arguments)

@@ -18,7 +18,7 @@ from tests.e2e.telemetry.prometheus import programs
 
 from steersman.apps.load.copies import read_manifest
 from steersman.apps.local_cluster.control_plane import build, servers
-from steersman.core.compiled import cache_root
+from steersman.core.cache import cache_root
 from steersman.prometheus.configuration import DEFAULT_FEATURES, read_configuration
 
 pytestmark = pytest.mark.e2e

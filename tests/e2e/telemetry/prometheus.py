@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from steersman.core.compiled import cache_root
+from steersman.core.cache import cache_root
 
 PACKAGES = ("prometheus", "prometheus-node-exporter")
 SCRAPE_SECONDS = 1

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from steersman.apps.local_cluster.control_plane.build import Module, built
-from steersman.core.compiled import cache_root
+from steersman.core.cache import cache_root
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "deploy" / "helm" / "steersman"

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from steersman.apps.local_cluster.control_plane.build import Module, built
-from steersman.core.compiled import cache_root
+from steersman.core.cache import cache_root
 
 SOURCES = Path(__file__).with_name("program")
 

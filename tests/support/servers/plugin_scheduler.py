@@ -26,7 +26,7 @@ from steersman.apps.local_cluster.control_plane.build import (
     version_flags,
     version_of,
 )
-from steersman.core.compiled import cache_root
+from steersman.core.cache import cache_root
 from steersman.core.errors import SteersmanError
 
 SOURCES = Path(__file__).resolve().parents[3] / "plugin"

@@ -768,7 +768,9 @@ def test_help_states_the_purpose(arguments: list[str], purpose: str, capsys: Cap
 
 def test_version(capsys: Capture) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("steersman ")
+    assert re.fullmatch(
+        r"steersman \S+\ncore (native \(rustc \S+\)|portable \(WebAssembly\))\n", capsys.readouterr().out
+    )
 
 
 def test_help_and_usage_errors_do_not_import_numba() -> None:

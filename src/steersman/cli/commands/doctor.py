@@ -31,7 +31,8 @@ def doctor(
 
     **Example**: steersman doctor --telemetry telemetry.yaml
     """
-    from steersman.apps.doctor import Verdict, examine
+    from steersman.apps.doctor import Verdict, examine, ok
+    from steersman.core.library import core_line
 
     target = cluster.find()
     configuration = None if telemetry is None else read_configuration(telemetry)
@@ -40,7 +41,7 @@ def doctor(
         return await examine(client, configuration)
 
     with status_if_slow("asking the API server"):
-        findings = run_with_client(target, ask)
+        findings = [ok("steersman", core_line()), *run_with_client(target, ask)]
     if output_format is TableOrJson.JSON:
         print_json(findings)
     else:

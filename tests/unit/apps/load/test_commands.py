@@ -16,7 +16,7 @@ from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.apps.runtime.tasks import BackgroundTasks, retry_transient, run, run_concurrently
 from steersman.cli.main import main
 from steersman.cli.options.cluster import find_cluster
-from steersman.core.compiled import cache_root
+from steersman.core.cache import cache_root
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.client import ApiError, UnreachableError
 

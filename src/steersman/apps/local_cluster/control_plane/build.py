@@ -231,7 +231,7 @@ def version_of(minor: str) -> str:
 
 def programs(report: Report, say: Callable[[str], None], minor: str | None = None) -> Path:
     """Return the folder with `KUBERNETES`, etcd, kwok and kwokctl, building them if they are missing."""
-    from steersman.core.compiled import cache_root
+    from steersman.core.cache import cache_root
 
     folder, minor = sources(), find_minor(minor)
     module = Module(
