@@ -11,7 +11,7 @@ use crate::arrays::{Arrays, Error, Result, index};
 use crate::cluster::Cluster;
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, State, Stop};
-use crate::episode::{Batch, Observations, Step};
+use crate::episode::{Batch, Observations, Results};
 use crate::reservation::fits_together;
 use crate::rules::RULES;
 use crate::views::Observation;
@@ -56,7 +56,8 @@ fn note_panics() {
     static NOTED: std::sync::Once = std::sync::Once::new();
     NOTED.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {
-            let place = panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
+            let place =
+                panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
             fail(format!("{PANICKED}{place}"));
         }));
     });
@@ -636,29 +637,41 @@ pub extern "C" fn steersman_batch_new(count: usize) -> i64 {
     answer(|| Ok(keep(Object::Batch(Arc::new(Mutex::new(Batch::new(count.min(1 << 20))))))))
 }
 
-/// Buffers of observations: pointers, and how many numbers each has.
+/// Buffers of what a batch shows and what steps lead to: pointers, and how many numbers each has. States are those now,
+/// before the last action, and right after it, 16 numbers each (`Episode::states`).
 #[repr(C)]
 pub struct Buffers {
     nodes: *mut f32,
     pods: *mut f32,
     contexts: *mut f32,
     masks: *mut i8,
-    lengths: [usize; 4],
+    rewards: *mut f64,
+    terminated: *mut i8,
+    truncated: *mut i8,
+    states: *mut f64,
+    lengths: [usize; 8],
 }
 
 impl Buffers {
     /// # Safety
     /// The buffers have these lengths.
-    unsafe fn observations(&self) -> Observations<'_> {
-        let [nodes, pods, contexts, masks] = self.lengths;
+    unsafe fn slices(&self) -> (Observations<'_>, Results<'_>) {
+        let [nodes, pods, contexts, masks, rewards, terminated, truncated, states] = self.lengths;
         // SAFETY: the caller's, as above.
         unsafe {
-            Observations {
+            let observations = Observations {
                 nodes: std::slice::from_raw_parts_mut(self.nodes, nodes),
                 pods: std::slice::from_raw_parts_mut(self.pods, pods),
                 contexts: std::slice::from_raw_parts_mut(self.contexts, contexts),
                 masks: std::slice::from_raw_parts_mut(self.masks, masks),
-            }
+            };
+            let results = Results {
+                rewards: std::slice::from_raw_parts_mut(self.rewards, rewards),
+                terminated: std::slice::from_raw_parts_mut(self.terminated, terminated),
+                truncated: std::slice::from_raw_parts_mut(self.truncated, truncated),
+                states: std::slice::from_raw_parts_mut(self.states, states),
+            };
+            (observations, results)
         }
     }
 }
@@ -676,43 +689,21 @@ pub unsafe extern "C" fn steersman_batch_begin(
     buffers: &Buffers,
 ) -> i64 {
     // SAFETY: the caller's, as above.
-    let (bytes, mut observations) = unsafe { (std::slice::from_raw_parts(bytes, length), buffers.observations()) };
-    with_batch(batch, |batch| batch.begin(e, bytes, &mut observations).map(i64::from))
+    let (bytes, (mut observations, mut results)) =
+        unsafe { (std::slice::from_raw_parts(bytes, length), buffers.slices()) };
+    with_batch(batch, |batch| batch.begin(e, bytes, &mut observations, &mut results).map(i64::from))
 }
 
-/// Take an action in every episode; write rewards, and 1 where an episode is terminated or truncated.
+/// Take an action in every episode.
 ///
 /// # Safety
-/// `actions`, `rewards`, `terminated` and `truncated` have `count` numbers, and the buffers their lengths.
+/// `actions` has `count` numbers, and the buffers their lengths.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_step(
-    batch: i64,
-    actions: *const i64,
-    rewards: *mut f64,
-    terminated: *mut i8,
-    truncated: *mut i8,
-    count: usize,
-    buffers: &Buffers,
-) -> i64 {
+pub unsafe extern "C" fn steersman_batch_step(batch: i64, actions: *const i64, count: usize, buffers: &Buffers) -> i64 {
     // SAFETY: the caller's, as above.
-    let (actions, rewards, terminated, truncated, mut observations) = unsafe {
-        (
-            std::slice::from_raw_parts(actions, count),
-            std::slice::from_raw_parts_mut(rewards, count),
-            std::slice::from_raw_parts_mut(terminated, count),
-            std::slice::from_raw_parts_mut(truncated, count),
-            buffers.observations(),
-        )
-    };
-    with_batch(batch, |batch| {
-        let mut steps = vec![Step { reward: 0.0, terminated: false, truncated: false }; count];
-        batch.step(actions, &mut steps, &mut observations)?;
-        for (e, step) in steps.into_iter().enumerate() {
-            rewards[e] = step.reward;
-            (terminated[e], truncated[e]) = (i8::from(step.terminated), i8::from(step.truncated));
-        }
-        Ok(0)
-    })
+    let (actions, (mut observations, mut results)) =
+        unsafe { (std::slice::from_raw_parts(actions, count), buffers.slices()) };
+    with_batch(batch, |batch| batch.step(actions, &mut observations, &mut results).map(|()| 0))
 }
 
 /// Take actions in an episode that has begun, one after another.
@@ -728,27 +719,9 @@ pub unsafe extern "C" fn steersman_batch_replay(
     buffers: &Buffers,
 ) -> i64 {
     // SAFETY: the caller's, as above.
-    let (actions, mut observations) = unsafe { (std::slice::from_raw_parts(actions, count), buffers.observations()) };
-    with_batch(batch, |batch| batch.replay(e, actions, &mut observations).map(|()| 0))
-}
-
-/// Write the states of every episode: now, before the last action, and right after it, 15 numbers each.
-///
-/// # Safety
-/// `states` has room for 45 numbers of each of `count` episodes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_states(batch: i64, states: *mut f64, count: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let states = unsafe { std::slice::from_raw_parts_mut(states, 45 * count) };
-    with_batch(batch, |batch| {
-        for (e, rows) in states.chunks_exact_mut(45).enumerate() {
-            let episode = batch.episode(e)?;
-            for (row, summary) in rows.chunks_exact_mut(15).zip([&episode.now, &episode.before, &episode.after]) {
-                row.copy_from_slice(&summary.numbers());
-            }
-        }
-        Ok(0)
-    })
+    let (actions, (mut observations, mut results)) =
+        unsafe { (std::slice::from_raw_parts(actions, count), buffers.slices()) };
+    with_batch(batch, |batch| batch.replay(e, actions, &mut observations, &mut results).map(|()| 0))
 }
 
 /// Write the nodes that a rule prefers, 0 for episodes that have ended.

@@ -6,6 +6,8 @@ use crate::engine::{Engine, Stop};
 use crate::views::{Observation, Summary};
 
 const SECONDS_AN_HOUR: f64 = 3600.0;
+/// Numbers of the three states of an episode.
+const STATES: usize = 3 * 16;
 
 /// What an action is rewarded for, by the states before and after it.
 #[derive(Clone, Copy)]
@@ -182,6 +184,16 @@ impl Episode {
         Ok(())
     }
 
+    /// Write the states now, before the last action and right after it, see `steersman.objectives.summary`.
+    fn write_states(&self, out: &mut [f64]) {
+        let states = [&self.now, &self.before, &self.after];
+        for (row, summary) in out.chunks_exact_mut(STATES / states.len()).zip(states) {
+            let (last, numbers) = row.split_last_mut().expect("a state has numbers");
+            numbers.copy_from_slice(&summary.numbers());
+            *last = self.engine.decider.nodes() as f64;
+        }
+    }
+
     /// How many nodes an observation has, and how many features each.
     pub fn shape(&self) -> Result<(usize, usize)> {
         Ok((self.engine.decider.nodes(), self.engine.observed_features()?))
@@ -201,17 +213,46 @@ pub struct Observations<'a> {
     pub masks: &'a mut [i8],
 }
 
+/// What steps of a batch lead to, [E] each, and the states of the episodes, [E, 3, 16].
+pub struct Results<'a> {
+    pub rewards: &'a mut [f64],
+    pub terminated: &'a mut [i8],
+    pub truncated: &'a mut [i8],
+    pub states: &'a mut [f64],
+}
+
+/// The results of one episode.
+struct EpisodeResults<'a> {
+    reward: &'a mut f64,
+    terminated: &'a mut i8,
+    truncated: &'a mut i8,
+    states: &'a mut [f64],
+}
+
+impl EpisodeResults<'_> {
+    fn write(&mut self, step: Step) {
+        *self.reward = step.reward;
+        (*self.terminated, *self.truncated) = (i8::from(step.terminated), i8::from(step.truncated));
+    }
+}
+
 impl Batch {
     pub fn new(count: usize) -> Self {
         Batch { episodes: vec![None; count] }
     }
 
-    /// Begin an episode, see `Episode::begin`; return whether it asks.
-    pub fn begin(&mut self, e: i64, bytes: &[u8], observations: &mut Observations) -> Result<bool> {
+    /// Begin an episode, see `Episode::begin`; return whether it asks. Its results are those of the last step.
+    pub fn begin(
+        &mut self,
+        e: i64,
+        bytes: &[u8],
+        observations: &mut Observations,
+        results: &mut Results,
+    ) -> Result<bool> {
         let e = index("episode", e, self.episodes.len())?;
         let (count, arrays) = (self.episodes.len(), Arrays::new(bytes)?);
         let nodes = arrays.list::<i64>("nodes.gpu_count")?.len();
-        let mut rows = observations.rows(count)?;
+        let (mut rows, mut results) = (observations.rows(count)?, results.rows(count)?);
         let row = &mut rows[e];
         // A smaller cluster than before leaves no rows of the larger one.
         row.nodes.fill(0.0);
@@ -219,35 +260,44 @@ impl Batch {
         let width = row.nodes.len() / row.mask.len().max(1);
         let mut observation = row.first(nodes, width)?;
         let (episode, asks) = Episode::begin(&arrays, &mut observation)?;
+        episode.write_states(results[e].states);
         self.episodes[e] = Some(episode);
         Ok(asks)
     }
 
     /// Take an action in every episode.
-    pub fn step(&mut self, actions: &[i64], steps: &mut [Step], observations: &mut Observations) -> Result<()> {
+    pub fn step(&mut self, actions: &[i64], observations: &mut Observations, results: &mut Results) -> Result<()> {
         let count = self.episodes.len();
-        if actions.len() != count || steps.len() != count {
+        if actions.len() != count {
             return Err(format!("a batch of {count} episodes has as many actions, not {}", actions.len()));
         }
-        let rows = observations.rows(count)?;
-        let work = self.episodes.iter_mut().zip(actions).zip(steps).zip(rows);
-        each(work.collect(), |(((episode, action), step), mut row)| {
+        let rows = observations.rows(count)?.into_iter().zip(results.rows(count)?);
+        let work = self.episodes.iter_mut().zip(actions).zip(rows);
+        each(work.collect(), |((episode, action), (mut row, mut result))| {
             let episode = episode.as_mut().ok_or("begin every episode before the first step")?;
             let (nodes, width) = episode.shape()?;
-            *step = episode.step(*action, &mut row.first(nodes, width)?)?;
+            result.write(episode.step(*action, &mut row.first(nodes, width)?)?);
+            episode.write_states(result.states);
             Ok(())
         })
     }
 
     /// Take actions in one episode, one after another.
-    pub fn replay(&mut self, e: usize, actions: &[i64], observations: &mut Observations) -> Result<()> {
+    pub fn replay(
+        &mut self,
+        e: usize,
+        actions: &[i64],
+        observations: &mut Observations,
+        results: &mut Results,
+    ) -> Result<()> {
         let count = self.episodes.len();
         let episode = self.episodes.get_mut(e).and_then(Option::as_mut).ok_or("the episode was not begun")?;
         let (nodes, width) = episode.shape()?;
-        let mut rows = observations.rows(count)?;
+        let (mut rows, mut results) = (observations.rows(count)?, results.rows(count)?);
         for action in actions {
-            episode.step(*action, &mut rows[e].first(nodes, width)?)?;
+            results[e].write(episode.step(*action, &mut rows[e].first(nodes, width)?)?);
         }
+        episode.write_states(results[e].states);
         Ok(())
     }
 
@@ -268,6 +318,21 @@ impl Observations<'_> {
         let rows = self.nodes.chunks_exact_mut(nodes).zip(self.pods.chunks_exact_mut(pods));
         let rows = rows.zip(self.contexts.chunks_exact_mut(contexts)).zip(self.masks.chunks_exact_mut(masks));
         Ok(rows.map(|(((nodes, pod), context), mask)| Observation { nodes, pod, context, mask }).collect())
+    }
+}
+
+impl Results<'_> {
+    /// The results of each episode.
+    fn rows(&mut self, count: usize) -> Result<Vec<EpisodeResults<'_>>> {
+        let lengths = [self.rewards.len(), self.terminated.len(), self.truncated.len(), self.states.len()];
+        if lengths != [count, count, count, STATES * count] {
+            return Err(format!("{lengths:?} numbers are no results of {count} episodes"));
+        }
+        let flags = self.terminated.iter_mut().zip(self.truncated.iter_mut());
+        let rows = self.rewards.iter_mut().zip(flags).zip(self.states.chunks_exact_mut(STATES));
+        let row =
+            |((reward, (terminated, truncated)), states)| EpisodeResults { reward, terminated, truncated, states };
+        Ok(rows.map(row).collect())
     }
 }
 

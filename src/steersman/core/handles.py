@@ -229,15 +229,20 @@ class Engine:
 
 
 class Batch:
-    """Episodes in which the caller chooses nodes, stepped together.
+    """Episodes in which the caller chooses nodes, stepped together; E of them.
 
     Args:
-        nodes, pods, contexts, masks: buffers of observations, [E, N, F], [E, P], [E, X] float32 and [E, N] int8.
+        observations: buffers of nodes, pods, clusters and masks: [E, N, F], [E, P], [E, X] float32 and [E, N] int8.
+        results: buffers of rewards, whether episodes are terminated, whether they are truncated, [E] float64, int8 and
+            int8; and of the states now, before the last action and after it, [E, 3, 16], see `objectives.summary`.
     """
 
-    def __init__(self, nodes: Singles, pods: Singles, contexts: Singles, masks: Flags) -> None:
-        self._number, self._count = call("batch_new", len(masks)), len(masks)
-        self._buffers = Buffers(nodes, pods, contexts, masks)
+    def __init__(
+        self, observations: tuple[Singles, Singles, Singles, Flags], results: tuple[Floats, Flags, Flags, Floats]
+    ) -> None:
+        self._count = len(results[0])
+        self._number = call("batch_new", self._count)
+        self._buffers = Buffers(*observations, *results)
         weakref.finalize(self, call, "forget", self._number)
 
     def begin(self, e: int, arrays: Described) -> bool:
@@ -245,19 +250,13 @@ class Batch:
         content = _file(arrays)
         return bool(call("batch_begin", self._number, e, content, len(content), self._buffers))
 
-    def step(self, actions: Integers, rewards: Floats, terminated: Flags, truncated: Flags) -> None:
-        """Take an action in every episode; write what it led to, all [E]."""
-        call("batch_step", self._number, actions, rewards, terminated, truncated, len(actions), self._buffers)
+    def step(self, actions: Integers) -> None:
+        """Take an action in every episode, [E]."""
+        call("batch_step", self._number, actions, self._count, self._buffers)
 
     def replay(self, e: int, actions: Integers) -> None:
         """Take actions in an episode that has begun, one after another."""
         call("batch_replay", self._number, e, actions, len(actions), self._buffers)
-
-    def states(self) -> Floats:
-        """Return the states now, before the last action and after it, [E, 3, 15], see `objectives.summary`."""
-        states = np.empty((self._count, 3, 15))
-        call("batch_states", self._number, states, self._count)
-        return states
 
     def rule_actions(self, rule: int) -> Integers:
         """Return the nodes that a rule prefers, [E]; 0 where an episode has ended."""

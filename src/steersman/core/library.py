@@ -29,7 +29,10 @@ ERROR_BYTES = 4096
 
 
 class Buffers:
-    """Arrays of observations that the core writes to: rows of nodes, pods, contexts, masks."""
+    """Arrays that a batch writes to: observations (nodes, pods, contexts, masks), and what steps lead to.
+
+    The latter are rewards, whether episodes are terminated or truncated, and states.
+    """
 
     def __init__(self, *arrays: npt.NDArray[np.generic]) -> None:
         self.arrays = arrays
@@ -42,7 +45,8 @@ class _Buffers(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("nodes", "pods", "contexts", "masks")),
-        ("lengths", ctypes.c_size_t * 4),
+        *((name, ctypes.c_void_p) for name in ("rewards", "terminated", "truncated", "states")),
+        ("lengths", ctypes.c_size_t * 8),
     ]
 
 
@@ -68,9 +72,8 @@ FUNCTIONS: dict[str, list[Any]] = {
     "decider_fill": [NUMBER, _INTEGERS, _INTEGERS, _OUT_INTEGERS, _OUT_INTEGERS, SIZE],
     "batch_new": [SIZE],
     "batch_begin": [NUMBER, NUMBER, BYTES, SIZE, BUFFERS],
-    "batch_step": [NUMBER, _INTEGERS, _OUT_FLOATS, _OUT_FLAGS, _OUT_FLAGS, SIZE, BUFFERS],
+    "batch_step": [NUMBER, _INTEGERS, SIZE, BUFFERS],
     "batch_replay": [NUMBER, SIZE, _INTEGERS, SIZE, BUFFERS],
-    "batch_states": [NUMBER, _OUT_FLOATS, SIZE],
     "batch_rule": [NUMBER, NUMBER, _OUT_INTEGERS, SIZE],
     "batch_engine": [NUMBER, SIZE],
     "engine_new": [BYTES, SIZE],
@@ -107,9 +110,9 @@ class NativeCore:
     def __init__(self) -> None:
         try:
             self._library = ctypes.CDLL(str(LIBRARY))
-            for name, kinds in FUNCTIONS.items():
-                function = getattr(self._library, f"steersman_{name}")
-                function.argtypes, function.restype = kinds, NUMBER
+            self._functions = {name: getattr(self._library, f"steersman_{name}") for name in FUNCTIONS}
+            for name, function in self._functions.items():
+                function.argtypes, function.restype = FUNCTIONS[name], NUMBER
             for name in ("error", "compiler"):
                 function = getattr(self._library, f"steersman_{name}")
                 function.argtypes, function.restype = [BYTES, SIZE], SIZE
@@ -118,7 +121,7 @@ class NativeCore:
             raise SteersmanError(f"the native core cannot be loaded: {error}; {build}") from None
 
     def call(self, name: str, arguments: tuple[Any, ...]) -> int:
-        answer: int = getattr(self._library, f"steersman_{name}")(*arguments)
+        answer: int = self._functions[name](*arguments)
         if answer < 0:
             raise SteersmanError(self._text("error"))
         return answer

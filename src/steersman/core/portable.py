@@ -27,7 +27,7 @@ LIMIT = 1 << 32
 """Bytes that 32 bits can address."""
 KEPT_BYTES = 1 << 20
 """Size up to which the buffer of a call's arrays stays for the next call."""
-POINTERS_BYTES = 8 * 4
+POINTERS_BYTES = 16 * 4
 """Size of the structure `Buffers` of `core/src/api.rs`."""
 BUG = "this is a bug: the core panicked"
 FULL = "the portable core holds at most 4 GB; for the native one install Rust 1.85 or newer, then steersman again"
@@ -101,7 +101,9 @@ class PortableCore:
             elif arrays:
                 words.append(place(arrays[0], is_written=kind in OUTPUTS))
             else:
-                words.append(float(value) if kind is DOUBLE else min(int(value), LIMIT - 1) if kind is SIZE else int(value))
+                words.append(
+                    float(value) if kind is DOUBLE else min(int(value), LIMIT - 1) if kind is SIZE else int(value)
+                )
         answer = self._function(name, *words)
         for start, array in written:
             ctypes.memmove(array.ctypes.data, self._base() + start, array.nbytes)

@@ -84,13 +84,12 @@ def figures_of(states: Floats) -> tuple[Floats, Floats]:
     Args:
         states: [E, 16], see `objectives.summary`.
     """
-    column = np.moveaxis(states, -1, 0)
-    has_gpus = column[GPU_TOTAL] > 0
-    taken = np.where(has_gpus, column[GPU_TAKEN], column[CPU_TAKEN])
-    total = np.where(has_gpus, column[GPU_TOTAL], column[CPU_TOTAL])
-    nodes = np.maximum(column[CPU_NODES], 1.0)
-    mean = column[CPU_SHARE] / nodes
-    return taken / total, np.maximum(column[CPU_SQUARE] / nodes - mean * mean, 0.0)
+    has_gpus = states[:, GPU_TOTAL] > 0
+    taken = np.where(has_gpus, states[:, GPU_TAKEN], states[:, CPU_TAKEN])
+    total = np.where(has_gpus, states[:, GPU_TOTAL], states[:, CPU_TOTAL])
+    nodes = np.maximum(states[:, CPU_NODES], 1.0)
+    mean = states[:, CPU_SHARE] / nodes
+    return taken / total, np.maximum(states[:, CPU_SQUARE] / nodes - mean * mean, 0.0)
 
 
 @inlined_kernel

@@ -153,7 +153,7 @@ def test_core_steps_many_episodes_as_it_steps_one() -> None:
             alone, reward, *_ = one.step(actions[e])
             assert reward == rewards[e]
             np.testing.assert_array_equal(alone["nodes"], seen["nodes"][e])
-        assert many.core.states().tolist() == [one.core.states()[0].tolist() for one in ones]  # type: ignore[attr-defined]
+        assert many.core.states.tolist() == [one.core.states[0].tolist() for one in ones]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", ["fgd", "random", "kube-default"])

@@ -529,7 +529,7 @@ def test_infos_describe_the_state_after_the_action():
         core.start(e, random, {})
     for _ in range(60):
         core.step((core.observation.mask * random.random(core.observation.mask.shape)).argmax(axis=1))
-    infos, after = core.infos(), core.states()[:, 2]
+    infos, after = core.infos(), core.states[:, 2]
     assert infos["allocation"].tolist() == (after[:, summed.GPU_TAKEN] / after[:, summed.GPU_TOTAL]).tolist()
     nodes = after[:, summed.CPU_NODES]
     variance = after[:, summed.CPU_SQUARE] / nodes - (after[:, summed.CPU_SHARE] / nodes) ** 2

@@ -80,7 +80,7 @@ def test_inflation_rewards_what_the_page_states(objective: str) -> None:
         before = inflated_nodes(env)[2]
         given, infos = act()
         allocatable, free, gpus = inflated_nodes(env)
-        rows = env.core.states()[0, :, summary.FRAGMENTED] / GPU_MILLI
+        rows = env.core.states[0, :, summary.FRAGMENTED] / GPU_MILLI
         names = of_nodes(allocatable, free) | {"gpus": gpus, "gpus_before": before}
         names |= {"fragmented": rows[AFTER], "fragmented_before": rows[BEFORE]}
         assert given == pytest.approx(reward(objective, names), abs=1e-9)

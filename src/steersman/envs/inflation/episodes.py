@@ -154,8 +154,11 @@ class WorkloadCore(EnvCore):
         self.objective = objective
         self._episodes: list[Begun | None] = [None] * count
         self._illegal = np.zeros(count, dtype=np.bool_)
-        buffers = self.observation
-        self._batch = Batch(buffers.nodes, buffers.pod, buffers.context, buffers.mask)
+        buffers, flags = self.observation, (self.terminated.view(np.int8), self.truncated.view(np.int8))
+        self.states = np.zeros((count, 3, summed.COLUMNS))  # see `objectives.summary`
+        self._batch = Batch(
+            (buffers.nodes, buffers.pod, buffers.context, buffers.mask), (self.rewards, *flags, self.states)
+        )
 
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         """Begin an episode, see `EnvCore`. Options: `workload` (a name), `seed` (as of `simulate`), `ratio`, `load`."""
@@ -213,30 +216,23 @@ class WorkloadCore(EnvCore):
         for begun, action in zip(self._begun, actions.tolist(), strict=True):
             begun.actions.append(action)
         legal = self.observation.mask[np.arange(self.count), actions] == 1
-        self._batch.step(actions, self.rewards, self.terminated.view(np.int8), self.truncated.view(np.int8))
+        self._batch.step(actions)
         self._illegal = ~legal
         if self.objective.has_own:
-            self._add_user_objectives(self.objective, self.states(), legal)
-
-    def states(self) -> npt.NDArray[np.float64]:
-        """Return [E, 3, 16] states, see `objectives.summary`."""
-        slots = np.array([len(each.order) for each in self._begun], dtype=np.float64)
-        states = self._batch.states()
-        return np.concatenate([states, np.broadcast_to(slots[:, None, None], (*states.shape[:2], 1))], axis=2)
+            self._add_user_objectives(self.objective, self.states, legal)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         return self._batch.rule_actions(rule) if self._begun else np.zeros(0, dtype=np.int64)
 
     def infos(self) -> Arrays:
         """Return metrics after the last action: `allocation` (share of GPU in use; of CPU without GPUs) and others."""
-        states = self.states()
-        after = states[:, AFTER]
+        after = self.states[:, AFTER]
         allocation, node_variance = figures_of(after)
         return {
             "allocation": allocation,
             "node_variance": node_variance,
             "nodes_used": after[:, summed.NODES_USED].copy(),
-            "waiting": states[:, NOW, summed.WAITING].astype(np.int64),
+            "waiting": self.states[:, NOW, summed.WAITING].astype(np.int64),
             "illegal": self._illegal,
         }
 

@@ -30,33 +30,28 @@ BLOCKS = 16  # blocks of TAP numbers generated at once
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[int, ...]:
+def _table() -> npt.NDArray[np.uint64]:
     text = resources.files("steersman.data").joinpath("go_math_rand_607.txt").read_text("ascii")
-    return tuple(int(line, 16) for line in text.split())
+    return np.array([int(line, 16) for line in text.split()], dtype=np.uint64)
 
 
-def _lehmer(x: int) -> int:
-    return (48271 * x) % LEHMER_MODULUS
+@lru_cache(maxsize=1)
+def _lehmer_powers() -> npt.NDArray[np.uint64]:
+    """Return the powers of the Lehmer generator's factor, from the 21st on: three for each number of the table."""
+    powers = [pow(48271, k, LEHMER_MODULUS) for k in range(21, 21 + 3 * LENGTH)]
+    return np.array(powers, dtype=np.uint64)
 
 
 class GoRand:
     """The stream of `rand.New(rand.NewSource(seed))`, and of the global functions after `rand.Seed(seed)`."""
 
     def __init__(self, seed: int) -> None:
-        x = seed % LEHMER_MODULUS or DEFAULT_SEED
-        for _ in range(20):
-            x = _lehmer(x)
-        vector = []
-        for cooked in _table():
-            x = _lehmer(x)
-            u = x << 40
-            x = _lehmer(x)
-            u ^= x << 20
-            x = _lehmer(x)
-            vector.append((u ^ x ^ cooked) & 0xFFFFFFFFFFFFFFFF)
+        first = np.uint64(seed % LEHMER_MODULUS or DEFAULT_SEED)
+        # A product of two numbers below 2^31 fits in 64 bits.
+        high, middle, low = (_lehmer_powers() * first % np.uint64(LEHMER_MODULUS)).reshape(LENGTH, 3).T
+        vector = (high << np.uint64(40)) ^ (middle << np.uint64(20)) ^ low ^ _table()
         # Draw k reads vector[(333 - k) mod 607], so this is x[-607], ..., x[-1] in the order of the recurrence.
-        history = [vector[(LENGTH - TAP - 1 - k) % LENGTH] for k in range(LENGTH)]
-        self._history: npt.NDArray[np.uint64] = np.array(history, dtype=np.uint64)
+        self._history = vector[(LENGTH - TAP - 1 - np.arange(LENGTH)) % LENGTH]
         self._block: list[int] = []
         self._next = 0
 
