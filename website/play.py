@@ -29,7 +29,7 @@ POLICIES = ("kube-default", *HEURISTIC_IDS, "random", LEARNED)
 POD_COLUMNS = (*openb.POD_COLUMNS, "gpu_spec")
 
 
-PICTURE = "[![Two maps of 1,213 nodes and their GPUs; play them in your browser](assets/play/play.png)](play.md)"
+LINK = "[Play it in your browser](play.md): two policies of your choice fill the 1,213 nodes of openb, or your own."
 
 
 def page() -> str:
@@ -38,9 +38,10 @@ def page() -> str:
 
 
 def with_picture(index: str) -> str:
-    """Return the site's first page with a picture of the page before its others (`tests.support.play_picture`)."""
+    """Return the site's first page with pictures of the page before its others (`tests.support.play_picture`)."""
     before, mark, after = index.partition("\n![")
-    return f"{before}\n{PICTURE}\n{mark}{after}"
+    pictures = (f"[![Play it](assets/play/play-{theme}.png#only-{theme})](play.md)" for theme in ("light", "dark"))
+    return f"{before}\n{''.join(pictures)}\n\n{LINK}\n{mark}{after}"
 
 
 def write_files(folder: Path) -> None:

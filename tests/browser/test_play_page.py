@@ -314,10 +314,13 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def test_the_index_shows_the_page_first(site: Path, browser: Browser) -> None:
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_index_shows_the_page_first(site: Path, browser: Browser, theme: str) -> None:
     page = browser.new_page()
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.goto((site / "index.html").as_uri())
-    first = page.locator("article img").first
+    first = page.locator("article img:visible").first
     assert first.evaluate("image => image.closest('a').getAttribute('href')") == "play.html"
+    assert f"play-{theme}.png" in str(first.get_attribute("src"))
     assert first.evaluate("image => image.naturalWidth") > 0
     page.close()

@@ -1,4 +1,4 @@
-"""The picture of the page that plays openb, website/player/play.png: `python -m tests.support.play_picture SITE`."""
+"""Pictures of the page that plays openb, for the site's index: `python -m tests.support.play_picture SITE`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from website.play import PLAYER
 
 
 def main(site: Path) -> None:
-    """Show the page of a built site when the first pods find no room, and take a picture of its maps."""
+    """Show the page of a built site when half of the pods have arrived, and take pictures of its maps."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
-        page = browser.new_page(viewport={"width": 1280, "height": 1000}, reduced_motion="reduce")
-        page.goto((site / "play.html").resolve().as_uri())
-        page.wait_for_function("document.getElementById('time').max > 0")
-        page.evaluate("shown.show(Math.round(0.55 * shown.all))")
-        boxes = [page.locator(some).bounding_box() for some in ("#gap", "#maps")]
-        top, bottom = (box for box in boxes if box is not None)
-        height = bottom["y"] + bottom["height"] - top["y"]
-        page.screenshot(
-            path=PLAYER / "play.png",
-            clip={"x": top["x"], "y": top["y"], "width": top["width"], "height": height},
-            full_page=True,
-        )
+        for theme in ("light", "dark"):
+            page = browser.new_page(viewport={"width": 1280, "height": 1000}, reduced_motion="reduce")
+            page.emulate_media(color_scheme=theme)
+            page.goto((site / "play.html").resolve().as_uri())
+            page.wait_for_function("document.getElementById('time').max > 0")
+            page.evaluate("shown.show(Math.round(shown.all / 2))")
+            boxes = [page.locator(some).bounding_box() for some in ("#gap", "#maps")]
+            top, bottom = (box for box in boxes if box is not None)
+            height = bottom["y"] + bottom["height"] - top["y"]
+            clip = {"x": top["x"], "y": top["y"], "width": top["width"], "height": height}
+            page.screenshot(path=PLAYER / f"play-{theme}.png", clip=clip, full_page=True)
         browser.close()
 
 

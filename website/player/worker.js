@@ -270,15 +270,17 @@ const ROUNDINGS = [[1.05, 5], [1.1, 10], [1.25, 25], [1.6, 50], [2.5, 100]];
 
 /** @param {Workload} workload @returns {(Kind & {share: number})[]} the most frequent kinds, which are 95 % of all */
 function typicalPods({ classOf, classes }) {
-  let kinds = summed(classOf.map((c) => ({ ...classes[c], cpu: classes[c].cpu || 100, pods: 1 })), (kind) => kind.cpu, (kind) => kind.milli);
+  const pods = classes.map(() => 0);
+  for (const c of classOf) pods[c] += 1;
+  let kinds = summed(classes.map((each, c) => ({ ...each, cpu: each.cpu || 100, pods: pods[c] })), ({ cpu }) => cpu, ({ milli }) => milli);
   let chosen = frequent(kinds);
   for (const [ratio, step] of ROUNDINGS) {
     if (chosen.length <= MOST_KINDS) break;
     kinds = summed(kinds, ({ cpu }) => Math.floor(Math.log(cpu) / Math.log(ratio)), ({ milli }) => Math.min(WHOLE, step * Math.ceil(milli / step)));
-    kinds = summed(kinds, (kind) => kind.cpu, (kind) => kind.milli);
+    kinds = summed(kinds, ({ cpu }) => cpu, ({ milli }) => milli);
     chosen = frequent(kinds);
   }
-  const scale = chosen.reduce((sum, { pods }) => sum + pods, 0) / classOf.length;
+  const scale = chosen.reduce((sum, kind) => sum + kind.pods, 0) / classOf.length;
   return chosen.map((kind) => ({ ...kind, share: kind.pods / classOf.length / scale }));
 }
 
