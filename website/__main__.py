@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from website import api, commands, configuration, errors, metrics, policies
+from website import api, commands, configuration, errors, metrics, play, policies
 from website.pages import DOCS, INDEX, ROOT, linked, page_text, pictures, place, sources, title_of
 
 HERE = Path(__file__).parent
@@ -39,6 +39,8 @@ def write_site(work: Path, site: Path) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(picture, file)
     shutil.copytree(HERE / "iframe-worker", work / "pages" / "assets" / "iframe-worker")
+    if play.CORE.is_file():
+        play.write_files(work / "pages" / "assets" / "play")
     shutil.copyfile(HERE / "steersman.css", work / "pages" / "assets" / "steersman.css")
     settings = (HERE / "zensical.toml").read_text().replace("nav = []", f"nav = {toml(navigation(pages))}")
     (work / "zensical.toml").write_text(settings)
@@ -55,8 +57,11 @@ def write_site(work: Path, site: Path) -> int:
 
 def written_pages() -> dict[str, str]:
     """Return the Markdown of all pages by their place."""
+    pages = {place(source): page_text(source) for source in sources()}
+    if play.CORE.is_file():
+        pages |= {INDEX: play.with_picture(pages[INDEX]), "play.md": play.page()}
     return {
-        **{place(source): page_text(source) for source in sources()},
+        **pages,
         **commands.pages(),
         **policies.pages(),
         "reference/api.md": api.page(),
@@ -85,6 +90,7 @@ def navigation(pages: dict[str, str]) -> list[Nav]:
 
     groups: list[Nav] = [
         {"Home": [INDEX, *entries("changelog.md", "contributing.md")]},
+        {"Play": [name for name in order if name == "play.md"]},
         {"Tutorials": below("tutorials/")},
         {"How-to": [*below("how-to/"), {"Examples": below("examples/")}, {"Manifests": below("deploy/")}]},
         {"Reference": [{"Command line": below("reference/commands/")}, *below("reference/")]},
