@@ -89,10 +89,8 @@ def _learned() -> bytes:
     """Return the arrays that the core reads of `LEARNED` on openb, as a safetensors file; no seed changes them."""
     workload = openb.embedded("default")
     plan = schedule(workload, "inflation", seed=FIRST_SEED, ratio=1.3, load=None)
-    learned = Execution(Simulator(workload), plan, resolve(LEARNED), FIRST_SEED, record=False).cluster.learned
-    tables = learned.leftovers
-    arrays = {f"learned.{name}": getattr(learned, name) for name in ("columns", "rules", "pods", "layers", "sizes")}
-    arrays |= {f"leftovers.{name}": getattr(tables, name) for name in ("by_left", "ratios", "least")}
-    models, sequences, length, _ = tables.steps.shape
-    arrays["leftovers.steps"] = tables.steps.reshape(models * sequences, 3 * length)
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    execution = Execution(Simulator(workload), plan, resolve(LEARNED), FIRST_SEED, record=False)
+    arrays = execution.described.arrays().items()
+    return save(
+        {name: np.ascontiguousarray(array) for name, array in arrays if name.startswith(("learned.", "leftovers."))}
+    )
