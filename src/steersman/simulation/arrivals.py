@@ -225,7 +225,7 @@ def with_controllers(plan: Schedule, workload: Workload, count: int) -> Schedule
     numbers: dict[tuple[str, str], int] = {}
     room: list[int] = []
     controller = np.full(len(plan.pods), -1, dtype=np.int64)
-    if all(pod.at_once is None for pod in workload.pods):
+    if not workload.has_limited_controllers:
         return plan
     for a, i in enumerate(plan.pods[:count].tolist()):
         pod = workload.pods[i]

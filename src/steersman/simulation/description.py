@@ -107,7 +107,7 @@ class RunDescription:
     def nominated(self) -> Ints:
         """Return [M, 2] the pods that wait with a nominated node, and these nodes."""
         workload, slots, plan = self._simulator.workload, self._state.slots, self._plan
-        if not (workload.from_now and any(pod.nominated for pod in workload.pods)):
+        if not workload.has_nominated:
             return np.zeros((0, 2), dtype=np.int64)
         # Pods that are drawn again later are not nominated.
         waiting, first = np.unique(plan.pods[plan.standing :], return_index=True)

@@ -187,6 +187,16 @@ class Workload:
         pods = (self.pods[i] for i in self.standing())
         return Counter((pod.namespace, pod.gang) for pod in pods if pod.gang)
 
+    @cached_property
+    def has_limited_controllers(self) -> bool:
+        """Whether some controller makes few pods at a time."""
+        return any(pod.at_once is not None for pod in self.pods)
+
+    @cached_property
+    def has_nominated(self) -> bool:
+        """Whether some pod that waits now has a nominated node."""
+        return self.from_now and any(pod.nominated for pod in self.pods)
+
     def drawable(self) -> tuple[int, ...]:
         """Return the demand without the pods that exist later than others of their controllers."""
         every, later = self.demand(), set(self.later.nonzero()[0].tolist())
