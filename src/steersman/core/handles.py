@@ -33,7 +33,7 @@ def _file(arrays: Described) -> bytes:
     return save({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
 
-class Decider:
+class CoreDecider:
     """A cluster, and a policy that places pods on it.
 
     Args:
@@ -87,7 +87,7 @@ class Stop(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far a run is."""
 
     arrived: int  # arrivals handled
@@ -123,7 +123,7 @@ def lacks_room(arrays: Described, class_id: Integers, members: Integers) -> npt.
     return lacks.astype(np.bool_)
 
 
-class Engine:
+class CoreEngine:
     """A run: pods that arrive, are bound, wait or fail, and leave. `number`: of an object of the core."""
 
     def __init__(self, number: int) -> None:
@@ -131,7 +131,7 @@ class Engine:
         weakref.finalize(self, call, "forget", number)
 
     @classmethod
-    def of(cls, arrays: Described) -> Engine:
+    def of(cls, arrays: Described) -> CoreEngine:
         """Return a run of what `Engine::read` in `core/src/engine.rs` reads, by name.
 
         Raises:
@@ -140,10 +140,10 @@ class Engine:
         content = _file(arrays)
         return cls(call("engine_new", content, len(content)))
 
-    def again(self, arrays: Described) -> Engine:
+    def again(self, arrays: Described) -> CoreEngine:
         """Return another run on this one's cluster, which has not advanced; see `Engine::read_again`."""
         content = _file(arrays)
-        return Engine(call("engine_again", self._number, content, len(content)))
+        return CoreEngine(call("engine_again", self._number, content, len(content)))
 
     def watch(self, arrays: Described) -> None:
         """Observe the run from now on; `arrays`: what `Observer::read` in `core/src/views.rs` reads."""
@@ -159,12 +159,12 @@ class Engine:
         return Stop(call("engine_advance_to", self._number, targets, len(targets), until))
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """Return how far the run is."""
         numbers, time = np.empty(7, dtype=np.int64), np.empty(1)
         call("engine_progress", self._number, numbers, time)
         arrived, events, changes, head, waiting, gpu_milli, cpu_milli = numbers.tolist()
-        return Progress(arrived, events, changes, head, waiting, gpu_milli, cpu_milli, float(time[0]))
+        return RunProgress(arrived, events, changes, head, waiting, gpu_milli, cpu_milli, float(time[0]))
 
     def arrivals(self, count: int) -> Standing:
         """Return how all arrivals stand; `count`: how many there are."""
@@ -264,6 +264,6 @@ class Batch:
         call("batch_rule", self._number, rule, actions, self._count)
         return actions
 
-    def engine(self, e: int) -> Engine:
+    def engine(self, e: int) -> CoreEngine:
         """Return a copy of an episode's run."""
-        return Engine(call("batch_engine", self._number, e))
+        return CoreEngine(call("batch_engine", self._number, e))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.handles import NO_LIMIT, Progress, Standing, Stop
+from steersman.core.handles import NO_LIMIT, RunProgress, Standing, Stop
 from steersman.envs.base import check_limits, known_options, make_options
 from steersman.envs.inflation.episodes import WorkloadLike, workload_of
 from steersman.orders import scores
@@ -117,7 +117,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         self._estimates = np.zeros((0, 2))
         self._followed, self._cost, self._over = 0, 0.0, True
         self._owed = 0.0
-        self._now: Progress
+        self._now: RunProgress
         self._standing: Standing
 
     def reset(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.state import ClusterState
-from steersman.core.handles import Engine
+from steersman.core.handles import CoreEngine
 from steersman.orders.order import AGE
 from steersman.policies.base import Policy
 from steersman.policies.decision.description import Arrays, described_decisions
@@ -116,7 +116,7 @@ class RunDescription:
         return rows[np.flatnonzero(rows[:, 1] != NOT_THERE)]
 
 
-def write_state(engine: Engine, state: ClusterState) -> None:
+def write_state(engine: CoreEngine, state: ClusterState) -> None:
     """Write what the pods of a run have changed so far into the state of its nodes."""
     nodes, terms = state.arrays, state.term_arrays
     counts = terms.matched, terms.owned, terms.owned_total, terms.held

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
-from steersman.core.handles import Engine
+from steersman.core.handles import CoreEngine
 from steersman.policies.base import Candidates
 from steersman.policies.features import View
 from steersman.policies.observations.kernels import ObservationArrays
@@ -19,12 +19,12 @@ class RunObservations:
 
     Args:
         view: the view that the policy observes.
-        engine: the run, which observes it (`Engine.watch`).
+        engine: the run, which observes it (`CoreEngine.watch`).
         plan: the arrivals.
         places: of the workload.
     """
 
-    def __init__(self, view: View, engine: Engine, plan: Schedule, places: Places) -> None:
+    def __init__(self, view: View, engine: CoreEngine, plan: Schedule, places: Places) -> None:
         self._engine, count = engine, len(plan.nodes)
         self._groups = np.stack([places.rack[plan.nodes], places.server[plan.nodes]], axis=1).astype(np.int32)
         nodes = np.zeros((count, len(view.node)), dtype=np.float32)

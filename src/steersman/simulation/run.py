@@ -21,7 +21,7 @@ from steersman.cluster.preemption import RunningPodArrays, preemption, with_nomi
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
-from steersman.core.handles import Engine, Standing, Stop, lacks_room
+from steersman.core.handles import CoreEngine, Standing, Stop, lacks_room
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
@@ -427,7 +427,7 @@ class Execution:
         self.class_id, self.labels_id = self.described.class_id, self.described.labels_id
         self.eligible = self.described.eligible
         if begun is None:
-            self.engine = Engine.of(self.described.arrays())
+            self.engine = CoreEngine.of(self.described.arrays())
         else:
             self.engine = begun.engine.again(self.described.arrivals())
         # A scorer keeps the state, which therefore must not be another one later.
@@ -507,11 +507,11 @@ class Execution:
             progress(len(self.plan.pods), len(self.plan.pods))
 
     def advance(self, until: int) -> Stop:
-        """Handle events until `until` are recorded; see `core.handles.Engine.advance`."""
+        """Handle events until `until` are recorded; see `core.handles.CoreEngine.advance`."""
         return self._checked_stop(self.engine.advance(until))
 
     def advance_to(self, targets: npt.NDArray[np.int64], until: float) -> Stop:
-        """Handle events until arrivals have started, or until a time; see `core.handles.Engine.advance_to`."""
+        """Handle events until arrivals have started, or until a time; see `core.handles.CoreEngine.advance_to`."""
         return self._checked_stop(self.engine.advance_to(targets, until))
 
     def _checked_stop(self, stop: Stop) -> Stop:

@@ -19,7 +19,7 @@ from steersman.cluster import arrays
 from steersman.cluster.constraints import inter_pod
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError
-from steersman.core.handles import NOWHERE, Decider
+from steersman.core.handles import NOWHERE, CoreDecider
 from steersman.envs.inflation.episodes import InflationEnv, InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.decision import kernels
@@ -64,7 +64,7 @@ class Twins:
         tables = empty_learned().leftovers
         services = files.workload.services
         self.described = described_decisions(policy, self.state, profiles, services, lambda: tables, seed)
-        self.core = Decider(self.described)
+        self.core = CoreDecider(self.described)
         self.changed: list[int] = []
         self.rng = np.array([seed], dtype=np.uint64)
         self.mask = np.zeros(len(self.state.nodes), dtype=np.bool_)
@@ -161,7 +161,7 @@ def test_a_decider_fills_openb_as_a_run_does(name: str) -> None:
     workload, policy = embedded("default"), resolve(name)
     plan = schedule(workload, "inflation", seed=42, ratio=1.3, load=None, mean_duration=None)
     execution = Execution(Simulator(workload), plan, policy, 42, record=False)
-    nodes, devices = Decider(execution.described.arrays()).fill(execution.class_id, execution.labels_id)
+    nodes, devices = CoreDecider(execution.described.arrays()).fill(execution.class_id, execution.labels_id)
     execution.finish(None)
     standing = execution.standing
     assert nodes.tolist() == standing.node.tolist()
@@ -197,11 +197,11 @@ def test_core_names_the_array_that_is_wrong(cluster, name, change, text) -> None
     if change is not None:
         changed[name] = change(cluster[name])
     with pytest.raises(SteersmanError, match=text):
-        Decider(changed)
+        CoreDecider(changed)
 
 
 def test_core_refuses_what_does_not_exist(cluster: dict[str, np.ndarray]) -> None:
-    core = Decider(cluster)
+    core = CoreDecider(cluster)
     for call in (lambda: core.decide(10_000), lambda: core.decide(0, -1), lambda: core.place(0, 0, 10_000, 0)):
         with pytest.raises(SteersmanError, match=r"(class|labels|node): -?\d+ is not in 0..\d+"):
             call()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steersman.core.handles import Engine, Stop
+from steersman.core.handles import CoreEngine, Stop
 from steersman.orders import scores
 from steersman.orders.order import BUILT_IN, Order
 from steersman.orders.registry import find_order
@@ -52,7 +52,7 @@ def test_only_pods_that_cannot_start_are_left_out(order: str) -> None:
         policy = with_order(resolve("fgd"), find_order(order))
         plan = first_arrivals(draw(simulator.workload, "timed", seed, 1.3, 1.3, None))
         execution = Execution(simulator, plan, policy, 0, record=False)
-        trying_everybody = Engine.of(execution.described.arrays() | {"run.tries_everybody": np.array(1)})
+        trying_everybody = CoreEngine.of(execution.described.arrays() | {"run.tries_everybody": np.array(1)})
         assert execution.engine.advance() == trying_everybody.advance() == Stop.DONE
         for one, other in zip(execution.engine.events(), trying_everybody.events(), strict=True):
             assert np.array_equal(one, other)

@@ -16,7 +16,7 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.handles import Batch, Engine
+from steersman.core.handles import Batch, CoreEngine
 from steersman.envs.base import Arrays, EnvCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER, NOW
@@ -259,7 +259,7 @@ class WorkloadCore(EnvCore):
         nodes = self.simulators[self._begun[e].workload].workload.nodes
         return [nodes[i].name for i in self._begun[e].order]
 
-    def run(self, e: int) -> Engine:
+    def run(self, e: int) -> CoreEngine:
         """Return a copy of the run of environment `e`."""
         return self._batch.engine(e)
 
