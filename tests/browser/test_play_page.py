@@ -113,6 +113,11 @@ def test_the_page_ends_with_the_figures_of_simulations(
     with played(browser, addresses[how], dark=dark) as page:
         assert ends(page) == of_openb(("kube-default", "fgd"), 42)
         assert page.inner_text("#difference").startswith("+")
+        # A choice before the first run is computed.
+        page.reload()
+        page.select_option("#second", "best-fit")
+        page.wait_for_function("document.getElementById('result').textContent.includes('best-fit')")
+        assert ends(page) == of_openb(("kube-default", "best-fit"), 42)
 
 
 def test_every_policy_and_seed_has_the_figures_of_simulations(addresses: dict[str, str], browser: Browser) -> None:
