@@ -166,7 +166,10 @@ class Show {
     this.startedAt = 0;
     this.playing = false;
     this.maps = played.runs.map((run, i) => new NodeMap(MAPS[i], played, run));
-    this.differences = this.values(1).map((value, a) => value - this.values(0)[a]);
+    const [first, second] = played.runs.map(({ used }) => used);
+    this.differences = second.map((milli, a) => (milli - first[a]) / WHOLE);
+    this.low = this.differences.reduce((least, each) => Math.min(least, each), 0);
+    this.high = this.differences.reduce((most, each) => Math.max(most, each), 1);
     this.refused = played.runs.map(({ node }) => {
       let count = 0;
       return Uint32Array.from(node, (n) => (count += Number(n < 0)));
@@ -175,11 +178,6 @@ class Show {
     byId("toggle").disabled = false;
     document.querySelectorAll("#maps b").forEach((name, i) => { name.textContent = played.runs[i].policy; });
     byId("gain").textContent = `GPUs allocated under ${played.runs[1].policy} minus those under ${played.runs[0].policy}`;
-  }
-
-  /** @param {number} run @returns {number[]} GPUs allocated, by arrival */
-  values(run) {
-    return Array.from(this.played.runs[run].used, (milli) => milli / WHOLE);
   }
 
   /** @param {boolean} playing */
@@ -202,7 +200,7 @@ class Show {
   /** @param {number} at number of arrivals */
   show(at) {
     this.at = at;
-    const { played, maps, all, differences } = this;
+    const { played, maps, all, differences, low, high } = this;
     const { runs, capacity, demand, milli } = played;
     for (const map of maps) map.show(at);
     const gpus = runs.map(({ used }) => (at ? used[at - 1] / WHOLE : 0));
@@ -218,7 +216,6 @@ class Show {
     const looks = [{ colour: colour("first"), dash: [] }, { colour: colour("second"), dash: [6, 4] }];
     const lines = runs.map(({ used }, i) => ({ ...looks[i], values: (/** @type {number} */ a) => (100 * used[a]) / capacity }));
     drawCurve(CURVES[0], played, { low: 0, high: 100, unit: " %" }, lines, at);
-    const [low, high] = [Math.min(0, ...differences), Math.max(1, ...differences)];
     drawCurve(CURVES[1], played, { low, high, unit: "" }, [{ colour: colour("second"), dash: [], values: (a) => differences[a] }], at);
     const points = runs[1].percent - runs[0].percent;
     byId("result").textContent = at < all ? "" : `At the end, over the last percent of demand: ${runs.map(({ policy, percent }) => `${percent.toFixed(2)} % of GPUs allocated under ${policy}`).join(", ")}. `

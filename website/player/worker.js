@@ -358,7 +358,7 @@ function clusterArrays(workload, ranked) {
   const types = [...new Set(nodes.map((node) => node.model).filter(Boolean))].sort();
   const specs = [...new Set(classes.map(({ spec }) => spec))];
   const [N, C, T, M, S] = [nodes, classes, kinds, types, specs].map(({ length }) => length);
-  const devices = Math.max(1, ...nodes.map(({ gpus }) => gpus));
+  const devices = nodes.reduce((most, { gpus }) => Math.max(most, gpus), 1);
   const amounts = integers([N, 5], nodes.flatMap(({ cpu, memory }) => [cpu, memory, UNLIMITED, UNLIMITED, 0]));
   const milli = [...new Set(kinds.filter(({ gpus }) => gpus).map((kind) => kind.milli))].sort((a, b) => a - b);
   return {
@@ -473,13 +473,14 @@ class Core {
 
 // Runs ---------------------------------------------------------------------------------------------------------------
 
-/** @param {number} value @returns {number} to two decimals, halves to even, as NumPy rounds */
-function rounded(value) {
-  const scaled = 100 * value;
-  const floor = Math.floor(scaled);
-  const up = scaled - floor > 0.5 || (scaled - floor === 0.5 && floor % 2 === 1);
-  return (floor + Number(up)) / 100;
+/** @param {number} value @returns {number} the nearest integer, halves to even */
+function toEven(value) {
+  const floor = Math.floor(value);
+  return floor + Number(value - floor > 0.5 || (value - floor === 0.5 && floor % 2 === 1));
 }
+
+/** @param {number} value @returns {number} to two decimals, as NumPy rounds */
+const rounded = (value) => toEven(100 * value) / 100;
 
 /** The sum in NumPy's pairwise order. @param {number[]} values @returns {number} */
 function pairwise(values) {
@@ -497,10 +498,7 @@ function pairwise(values) {
 
 /** GPUs allocated in percent at the last percent of demand that was reached, as `steersman simulate` reports them. @param {ArrayLike<number>} demand @param {ArrayLike<number>} used @param {number} capacity @returns {number} */
 function allocatedAtEnd(demand, used, capacity) {
-  const percents = Array.from(demand, (each) => {
-    const [percent, floor] = [(100 * each) / capacity, Math.floor((100 * each) / capacity)];
-    return floor + Number(percent - floor > 0.5 || (percent - floor === 0.5 && floor % 2 === 1));
-  });
+  const percents = Array.from(demand, (each) => toEven((100 * each) / capacity));
   const shares = Array.from(used, (each) => rounded((100 * each) / capacity));
   for (let last = Math.round(100 * RATIO); last >= 0; last -= 1) {
     for (const reach of [0, 1]) {
@@ -530,7 +528,7 @@ async function textOf({ name, bytes }) {
   }
 }
 
-/** @type {{core: Core, table: bigint[], learned: Arrays, policies: any, openb: Workload} | undefined} */
+/** @type {ReturnType<typeof prepare> | undefined} */
 let prepared;
 
 /** @param {any} data what website/play.py writes */
@@ -546,8 +544,8 @@ async function prepare(data) {
 
 /** @param {any} request @returns {Promise<any>} */
 async function play({ data, files, seed, policies }) {
-  prepared ??= await prepare(data);
-  const { core, table, learned, openb, policies: offered } = prepared;
+  prepared ??= prepare(data);
+  const { core, table, learned, openb, policies: offered } = await prepared;
   const workload = files === null ? openb
     : { nodes: parseNodes(files.nodes.name, await textOf(files.nodes)), ...parsePods(files.pods.name, await textOf(files.pods)) };
   const name = files === null ? "openb" : files.pods.name;
