@@ -378,13 +378,15 @@ pub unsafe extern "C" fn steersman_engine_progress(engine: i64, numbers: *mut i6
 /// Numbers of an arrival: node (-1: it had none so far), devices, how many start with it, whether it runs.
 const STANDING: usize = 4;
 
-/// Write how all arrivals stand; `times`: when they arrived and started, and the estimated run time at that time.
+/// Write how arrivals stand from number `first` on; `times`: when they arrived and started, and the estimated run time at
+/// that time.
 ///
 /// # Safety
 /// `numbers` has room for 4 numbers and `times` for 3 of each of `count` arrivals.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn steersman_engine_arrivals(
     engine: i64,
+    first: usize,
     numbers: *mut i64,
     times: *mut f64,
     count: usize,
@@ -395,15 +397,10 @@ pub unsafe extern "C" fn steersman_engine_arrivals(
     };
     with_engine(engine, |engine| {
         for (a, (row, times)) in numbers.chunks_exact_mut(STANDING).zip(times.chunks_exact_mut(3)).enumerate() {
-            let standing = engine.standing(a)?;
+            let standing = engine.standing(first.saturating_add(a))?;
             let choice = standing.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
-            row.copy_from_slice(&[choice[0], choice[1], standing.members as i64, 0]);
+            row.copy_from_slice(&[choice[0], choice[1], standing.members as i64, i64::from(standing.runs)]);
             times.copy_from_slice(&[standing.time, standing.started, standing.estimated]);
-        }
-        for a in engine.running() {
-            if let Some(runs) = numbers.get_mut(STANDING * a + STANDING - 1) {
-                *runs = 1;
-            }
         }
         Ok(0)
     })
@@ -500,6 +497,16 @@ pub unsafe extern "C" fn steersman_engine_mask(engine: i64, mask: *mut i8, lengt
         engine.question()?;
         engine.write_mask(mask);
         Ok(0)
+    })
+}
+
+/// Return 1 if so many pods of a class do not fit together now, else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_engine_lacks_room(engine: i64, class: i64, members: i64) -> i64 {
+    with_engine(engine, |engine| {
+        let cluster = &engine.decider.cluster;
+        let class = index("class", class, cluster.classes.len())?;
+        Ok(i64::from(!fits_together(cluster, class, members, None)))
     })
 }
 

@@ -34,6 +34,7 @@ struct Arrival {
     following: Option<usize>,
     /// Where it is, or was when it left.
     choice: Option<Choice>,
+    has_left: bool,
     leaves: f64,
     started: f64,
 }
@@ -130,10 +131,11 @@ pub struct Progress {
     pub totals: Totals,
 }
 
-/// How an arrival stands: where it is, or was when it left, when it arrived and started, its estimated run time when it
-/// started, and how many start with it.
+/// How an arrival stands: where it is, or was when it left, whether it runs, when it arrived and started, its estimated
+/// run time when it started, and how many start with it.
 pub struct Standing {
     pub choice: Option<Choice>,
+    pub runs: bool,
     pub time: f64,
     pub started: f64,
     pub estimated: f64,
@@ -437,13 +439,8 @@ impl Engine {
     pub fn standing(&self, arrival: usize) -> Result<Standing> {
         let pod = self.arrivals.get(arrival).ok_or_else(|| format!("arrival: {arrival} is not one"))?;
         let estimated = self.queue.pods[arrival].estimated;
-        Ok(Standing { choice: pod.choice, time: pod.time, started: pod.started, estimated, members: pod.members })
-    }
-
-    /// The pods that run now: those that will leave, then those that stay.
-    pub fn running(&self) -> impl Iterator<Item = usize> {
-        let stays = |&a: &usize| self.arrivals[a].choice.is_some() && self.arrivals[a].duration == f64::INFINITY;
-        self.running.iter().copied().chain((0..self.arrivals.len()).filter(stays))
+        let runs = pod.choice.is_some() && !pod.has_left;
+        Ok(Standing { choice: pod.choice, runs, time: pod.time, started: pod.started, estimated, members: pod.members })
     }
 
     /// Handle events until some arrivals have all started, or the time is past `until`; the host may be needed before.
@@ -968,6 +965,7 @@ impl Engine {
         let arrivals = &self.arrivals;
         let arrival = pop(&mut self.running, |a, b| leaves_before(arrivals, a, b));
         self.change(arrival, -1);
+        self.arrivals[arrival].has_left = true;
         self.freed = self.arrivals[arrival].choice.map(|choice| choice.node);
         self.queue.note_end(arrival, self.arrivals[arrival].duration);
         self.replace(arrival);
@@ -1291,6 +1289,7 @@ fn read_arrivals(arrays: &Arrays, decider: &Decider, shapes: usize, controllers:
             controller: optional("arrivals.controller", controller[a], controllers)?,
             following: optional("arrivals.following", following[a], count)?,
             choice: None,
+            has_left: false,
             leaves: 0.0,
             started: 0.0,
         });

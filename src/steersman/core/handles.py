@@ -166,10 +166,10 @@ class CoreEngine:
         arrived, events, changes, head, waiting, gpu_milli, cpu_milli = numbers.tolist()
         return RunProgress(arrived, events, changes, head, waiting, gpu_milli, cpu_milli, float(time[0]))
 
-    def arrivals(self, count: int) -> Standing:
-        """Return how all arrivals stand; `count`: how many there are."""
+    def arrivals(self, count: int, first: int = 0) -> Standing:
+        """Return how so many arrivals stand from number `first` on."""
         numbers, times = np.empty((count, 4), dtype=np.int64), np.empty((count, 3))
-        call("engine_arrivals", self._number, numbers, times, count)
+        call("engine_arrivals", self._number, first, numbers, times, count)
         node, devices, members, runs = numbers.T
         return Standing(node, devices, members, runs == 1, *times.T)
 
@@ -195,6 +195,10 @@ class CoreEngine:
         scores = np.empty(nodes)
         call("engine_scores", self._number, class_id, labels_id, scores, nodes)
         return scores
+
+    def lacks_room(self, class_id: int, members: int) -> bool:
+        """Return whether so many pods of a class do not fit together now."""
+        return bool(call("engine_lacks_room", self._number, class_id, members))
 
     def mask(self, nodes: int) -> npt.NDArray[np.bool_]:
         """Return where the pod of the question may run, [N]."""

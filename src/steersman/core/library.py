@@ -87,10 +87,11 @@ FUNCTIONS: dict[str, list[Any]] = {
     "engine_set_head": [NUMBER, NUMBER],
     "engine_events": [NUMBER, SIZE, _OUT_FLOATS, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
     "engine_progress": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS],
-    "engine_arrivals": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
+    "engine_arrivals": [NUMBER, SIZE, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
     "engine_heads": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
     "engine_state": [NUMBER, *[_OUT_INTEGERS] * 4, _OUT_COUNTS, _OUT_COUNTS, _OUT_INTEGERS, _OUT_COUNTS, SIZES],
     "engine_scores": [NUMBER, NUMBER, NUMBER, _OUT_FLOATS, SIZE],
+    "engine_lacks_room": [NUMBER, NUMBER, NUMBER],
     "engine_mask": [NUMBER, _OUT_FLAGS, SIZE],
     "lacks_room": [BYTES, SIZE, _INTEGERS, _INTEGERS, _OUT_FLAGS, SIZE],
 }

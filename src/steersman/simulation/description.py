@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,7 +104,7 @@ class RunDescription:
         # argsort of a permutation is its inverse.
         return {"run.node": np.argsort(self._plan.nodes)[node], "run.devices": devices}
 
-    @property
+    @cached_property
     def nominated(self) -> Ints:
         """Return [M, 2] the pods that wait with a nominated node, and these nodes."""
         workload, slots, plan = self._simulator.workload, self._state.slots, self._plan

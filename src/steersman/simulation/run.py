@@ -531,12 +531,12 @@ class Execution:
 
     def _explain(self) -> None:
         """Note the reason why the pod of the last event was not bound."""
-        progress, standing = self.engine.progress, self.standing
+        progress = self.engine.progress
         e = progress.events - 1
         arrival = int(self.engine.events(e)[1][0, event_arrays.ARRIVAL])
         c, labels = int(self.class_id[arrival]), int(self.labels_id[arrival])
-        members = int(standing.members[arrival])
-        preempts = self._preemption(arrival, standing)
+        members = int(self.engine.arrivals(1, arrival).members[0])
+        preempts = self._preemption(arrival, members)
         if not self.recorded:
             return
         if self.state.mask(c, labels).any() and (text := self._refusal(arrival, members, progress.head)):
@@ -548,22 +548,22 @@ class Execution:
         # Every pod of a gang has an event, the first one the last of them.
         self._reason_of.update(dict.fromkeys(range(e + 1 - members, e + 1), number))
 
-    def _preemption(self, arrival: int, standing: Standing) -> str:
+    def _preemption(self, arrival: int, members: int) -> str:
         """Return the sentence of `preemption` about a pod that was not bound just now, "": no other is preempted."""
-        if not self._names_preemption or standing.members[arrival] != 1 or self._checked >= MOST_PREEMPTIONS:
+        if not self._names_preemption or members != 1 or self._checked >= MOST_PREEMPTIONS:
             return ""
         self._checked += 1
         pod = self.simulator.workload.pods[self.plan.pods[arrival]]
-        sentence = preemption(self.state, self.running(standing), pod)
+        sentence = preemption(self.state, self.running(), pod)
         if sentence:
             self._preempting[arrival] = pod.name
         return sentence
 
-    def running(self, standing: Standing | None = None) -> RunningPodArrays:
-        """Return the pods that run now; `standing`: how arrivals stand."""
-        stand = self.standing if standing is None else standing
-        columns = (self.class_id, self.labels_id, stand.node, stand.devices, self.described.priority)
-        return RunningPodArrays(*(column[stand.runs] for column in columns))
+    def running(self) -> RunningPodArrays:
+        """Return the pods that run now."""
+        standing = self.standing
+        columns = (self.class_id, self.labels_id, standing.node, standing.devices, self.described.priority)
+        return RunningPodArrays(*(column[standing.runs] for column in columns))
 
     def _refusal(self, arrival: int, members: int, head: int) -> str:
         """Return why a pod that fits on a node, or its gang, was not bound; "": not known."""
@@ -580,8 +580,8 @@ class Execution:
         if least > members:
             return f"the gang has {members} of the {least} pods that must start together"
         gang = f"the gang of {members} pods does not fit together"
-        together = self.described.shapes.together[arrival] if is_whole else 1
-        if infeasible_together(state, np.array([class_id]), np.array([together]))[0]:
+        together = int(self.described.shapes.together[arrival]) if is_whole else 1
+        if self.engine.lacks_room(class_id, together):
             return gang
         if head != kernels.NONE:
             return f"fits, but must not delay {workload.pods[self.plan.pods[head]].name}, which goes next"
