@@ -3,7 +3,7 @@
 Source: EASY backfilling of Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with nodes instead of a pool. As in
 Slurm's backfill scheduler, the reservation is made again every 30 s, since pods end earlier and later than estimated.
 Once the pod has not started when it was first promised to, the reservation stays on its node, and no estimate overrides
-it, see `orders.reservations`.
+it, see `orders.live_reservation`.
 """
 
 from __future__ import annotations
