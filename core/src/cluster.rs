@@ -179,6 +179,13 @@ impl Cluster {
         self.allows(c, n) && self.nodes[n].has_room(&self.classes[c])
     }
 
+    /// Whether a class fits on each of many nodes, see `fits`.
+    pub fn fitting(&self, c: usize) -> impl Fn(usize) -> bool + '_ {
+        let class = &self.classes[c];
+        let allowed = &self.allowed[class.constraint];
+        move |n| allowed[n] && self.nodes[n].has_room(class)
+    }
+
     /// Whether a class's constraints and the name of its GPUs allow a node.
     pub fn allows(&self, c: usize, n: usize) -> bool {
         self.allowed[self.classes[c].constraint][n]

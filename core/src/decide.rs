@@ -135,8 +135,9 @@ impl Decider {
 
     /// Write into `mask` the nodes that meet every hard constraint, those on other pods included.
     pub fn find_feasible(&mut self, c: usize, labels: usize) {
+        let fits = self.cluster.fitting(c);
         for (n, allowed) in self.mask.iter_mut().enumerate() {
-            *allowed = self.cluster.fits(c, n);
+            *allowed = fits(n);
         }
         self.terms.refuse(c, labels, &mut self.mask);
     }
@@ -150,8 +151,11 @@ impl Decider {
                 table.best(c, mask)
             }
             NodeRule::Random => {
-                let is_feasible = |n: &usize| mask.map_or_else(|| self.cluster.fits(c, *n), |mask| mask[*n]);
-                self.random.choose((0..self.cluster.nodes.len()).filter(is_feasible))
+                let (nodes, fits) = (0..self.cluster.nodes.len(), self.cluster.fitting(c));
+                match mask {
+                    Some(mask) => self.random.choose(nodes.filter(|&n| mask[n])),
+                    None => self.random.choose(nodes.filter(|&n| fits(n))),
+                }
             }
             NodeRule::Kube(kube) => kube.choose(&self.cluster, &self.terms, c, labels, mask),
             NodeRule::External => None,
@@ -240,9 +244,9 @@ fn refresh(
     fragments: &[Fragments],
     c: usize,
 ) {
-    let class = &cluster.classes[c];
+    let (class, fits, is_normalized) = (&cluster.classes[c], cluster.fitting(c), table.is_normalized());
     table.refresh(c, |n| {
-        if !cluster.fits(c, n) {
+        if !fits(n) {
             return None;
         }
         let candidate = Candidate { node: &cluster.nodes[n], fragments: &fragments[n], profile };
@@ -253,7 +257,7 @@ fn refresh(
                 for (rule, weight) in rules {
                     plain += *weight * rule(&candidate, class) as f64;
                 }
-                Parts { plain, raw: RULES[BEST_FIT].1(&candidate, class) }
+                Parts { plain, raw: if is_normalized { RULES[BEST_FIT].1(&candidate, class) } else { 0 } }
             }
         })
     });

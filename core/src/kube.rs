@@ -178,10 +178,10 @@ impl Kube {
         let limit = self.nodes_to_find(size);
         // The start may be beyond a list of few named nodes.
         let begin = self.start % size.max(1);
-        let (mut kept, mut visited) = (Vec::new(), 0);
-        while visited < size {
-            let n = self.lists[first + (begin + visited) % size];
-            if mask.map_or_else(|| cluster.fits(c, n), |mask| mask[n]) {
+        let (mut kept, mut visited, fits) = (Vec::new(), 0, cluster.fitting(c));
+        let (list, from_start) = self.lists[first..first + size].split_at(begin);
+        for &n in from_start.iter().chain(list) {
+            if mask.map_or_else(|| fits(n), |mask| mask[n]) {
                 if kept.len() == limit {
                     break;
                 }

@@ -39,6 +39,11 @@ impl ScoreTable {
         ScoreTable { nodes, rows, log: Vec::new(), visited: vec![0; nodes], refreshes: 0, normalized }
     }
 
+    /// Whether `Parts::raw` is read.
+    pub fn is_normalized(&self) -> bool {
+        self.normalized.is_some()
+    }
+
     pub fn changed(&mut self, n: usize) {
         if self.log.len() == LOGGED * self.nodes {
             self.log.clear();

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +13,8 @@ from steersman.orders.order import AGE
 from steersman.policies.base import Policy
 from steersman.policies.decision.description import Arrays, described_decisions
 from steersman.simulation.arrivals import Schedule
+from steersman.simulation.prepared_workload import PreparedWorkload
 from steersman.simulation.queueing import queue_of, shapes_of
-
-if TYPE_CHECKING:
-    from steersman.simulation.run import Simulator
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,7 +25,7 @@ class RunDescription:
     """What a run is made of.
 
     Args:
-        simulator: of the workload, as the policy's profile of kube-scheduler reads it.
+        workload: as the policy's profile of kube-scheduler reads it.
         plan: the arrivals, A of them.
         policy: who decides; not a portfolio.
         state: the nodes in the order of the plan, with the pods' classes and labels.
@@ -38,7 +35,7 @@ class RunDescription:
 
     def __init__(
         self,
-        simulator: Simulator,
+        workload: PreparedWorkload,
         plan: Schedule,
         policy: Policy,
         state: ClusterState,
@@ -46,34 +43,34 @@ class RunDescription:
         *,
         notes_reasons: bool = False,
     ) -> None:
-        self._simulator, self._plan, self._policy, self._state, self._seed = simulator, plan, policy, state, seed
+        self._prepared, self._plan, self._policy, self._state, self._seed = workload, plan, policy, state, seed
         self._notes_reasons = notes_reasons
         self.order = policy.order if plan.waits else AGE
-        self.class_id, self.labels_id = simulator.classes_of(plan.pods)  # [A] each
+        self.class_id, self.labels_id = workload.classes_of(plan.pods)  # [A] each
         self.shapes = shapes_of(self.class_id, plan.members, plan.least, len(state.classes))
-        self.eligible = simulator.workload.eligible[plan.nodes]  # [N] whether a node is part of totals
-        self.queue = queue_of(simulator.queued, plan, self.order, self.shapes.of_arrival, self.labels_id, seed)
+        self.eligible = workload.workload.eligible[plan.nodes]  # [N] whether a node is part of totals
+        self.queue = queue_of(workload.queued, plan, self.order, self.shapes.of_arrival, self.labels_id, seed)
         # [A] each: priorities, groups of equal pods, and what pods and their gangs request in the unit of the cluster
-        self.priority, self.groups = simulator.queued.priority[plan.pods], self.queue["queue.group"]
+        self.priority, self.groups = workload.queued.priority[plan.pods], self.queue["queue.group"]
         self.totals: npt.NDArray[np.float64] = self.queue["queue.total"].astype(np.float64)
 
     def arrays(self) -> Arrays:
         """Return the cluster, the policy and the pods that stand and arrive."""
-        simulator, prepared = self._simulator, self._policy.prepared
+        workload, prepared = self._prepared, self._policy.prepared
         decisions = described_decisions(
             self._policy,
             self._state,
-            simulator.profile_arrays(prepared),
-            simulator.workload.services,
-            lambda: simulator.leftovers_with(prepared),
+            workload.profile_arrays(prepared),
+            workload.workload.services,
+            lambda: workload.leftovers_with(prepared),
             self._seed,
         )
         return decisions | self.arrivals() | self._standing()
 
     def arrivals(self) -> Arrays:
         """Return the pods that arrive alone, for a run on the cluster of another one."""
-        plan, shapes, simulator = self._plan, self.shapes, self._simulator
-        lifted = np.bincount(shapes.needs[:, 0], simulator.queued.lifted[shapes.needs[:, 1]], len(shapes.incomplete))
+        plan, shapes, prepared = self._plan, self.shapes, self._prepared
+        lifted = np.bincount(shapes.needs[:, 0], prepared.queued.lifted[shapes.needs[:, 1]], len(shapes.incomplete))
         arrivals: Arrays = {
             "arrivals.class_id": self.class_id,
             "arrivals.labels_id": self.labels_id,
@@ -86,7 +83,7 @@ class RunDescription:
             "arrivals.shape": shapes.of_arrival,
             "arrivals.controller": plan.controller,
             "arrivals.following": _following(plan.controller),
-            "run.infeasible": simulator.infeasible_shapes(shapes),
+            "run.infeasible": prepared.infeasible_shapes(shapes),
             "run.lifted": lifted > 0,
             "run.nominated": self.nominated,
             "run.room": plan.room,
@@ -100,14 +97,14 @@ class RunDescription:
 
     def _standing(self) -> Arrays:
         """Return the pods that stay where the workload recorded them."""
-        node, devices = (each[self._plan.pods[: self._plan.standing]] for each in self._simulator.recorded)
+        node, devices = (each[self._plan.pods[: self._plan.standing]] for each in self._prepared.recorded)
         # argsort of a permutation is its inverse.
         return {"run.node": np.argsort(self._plan.nodes)[node], "run.devices": devices}
 
     @cached_property
     def nominated(self) -> Ints:
         """Return [M, 2] the pods that wait with a nominated node, and these nodes."""
-        workload, slots, plan = self._simulator.workload, self._state.slots, self._plan
+        workload, slots, plan = self._prepared.workload, self._state.slots, self._plan
         if not workload.has_nominated:
             return np.zeros((0, 2), dtype=np.int64)
         # Pods that are drawn again later are not nominated.

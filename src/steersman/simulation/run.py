@@ -21,7 +21,7 @@ from steersman.cluster.preemption import RunningPodArrays, preemption, with_nomi
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
-from steersman.core.handles import CoreEngine, Standing, Stop, lacks_room
+from steersman.core.handles import CoreEngine, Standing, Stop
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
@@ -38,11 +38,9 @@ from steersman.policies.base import (
     with_own_order,
 )
 from steersman.policies.decision import kernels
-from steersman.policies.decision.description import described_cluster, described_view
-from steersman.policies.embedded_profile import EmbeddedProfile
+from steersman.policies.decision.description import described_view
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import learned_arrays
-from steersman.policies.gpu_state.leftover_tables import LeftoverTables, leftover_tables
 from steersman.policies.gpu_state.leftovers import leftover_arrays
 from steersman.policies.gpu_state.views import FeatureVariances, accumulate_variance, empty_variances
 from steersman.policies.greedy_forecast import forecast_policy
@@ -58,14 +56,14 @@ from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import event_arrays, metrics
-from steersman.simulation.arrivals import Schedule, Units, draw, resample, schedule
+from steersman.simulation.arrivals import Schedule, draw, resample, schedule
 from steersman.simulation.description import RunDescription, write_state
 from steersman.simulation.fragmentation import recount
-from steersman.simulation.gpus_taken import are_whole, gpus_taken
+from steersman.simulation.gpus_taken import gpus_taken
 from steersman.simulation.kind_losses import KindLosses
 from steersman.simulation.observations import RunObservations
 from steersman.simulation.pod_kinds import KINDS, kinds_of
-from steersman.simulation.queueing import QueueInputs, Shapes, shapes_of
+from steersman.simulation.prepared_workload import PreparedWorkload
 from steersman.simulation.reasons import Reasons
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
 from steersman.simulation.rewards import DecisionStates, decision_states
@@ -73,8 +71,7 @@ from steersman.simulation.selection.choice import FIRST_SEED, MemberChoice, Sele
 from steersman.simulation.selection.fitting import fit_weights
 from steersman.simulation.selection.stock_search import SearchOptions, StockSearchOptions, find_profile
 from steersman.simulation.waiting import Waits, compared_waits, estimate_metrics, waits_of
-from steersman.workloads.profile import ProfileArrays, TypicalPod, coarse, profile_arrays, typical_pods
-from steersman.workloads.topology import Places, places
+from steersman.workloads.profile import ProfileArrays, TypicalPod, coarse
 from steersman.workloads.workload import Workload
 
 AS_IT_IS = "as it is"  # name of the recorded placement in results, where policies' names stand
@@ -88,33 +85,16 @@ STEP_SECONDS = 0.25  # target time of a step, in which no signal is handled; an 
 Progress = Callable[[int, int], None]  # called with the numbers of arrivals handled and of all arrivals
 
 
-class Simulator:
-    """A workload prepared once for many runs.
-
-    Args:
-        workload: nodes and pods.
-        profile: the typical pods that policies know of; None: derived from the workload's pods.
-        past: run times of what ended before every run, from which orders estimate; None: nothing has.
-    """
+class Simulator(PreparedWorkload):
+    """A workload prepared once for many runs, see `PreparedWorkload`."""
 
     def __init__(
         self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
     ) -> None:
-        self.workload, self._given_profile, self._past = workload, profile, past
-        self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile
-        self._state = ClusterState(workload.nodes)
-        self._class_of = self._state.class_ids(workload.pods)
-        self._labels_of = self._state.labels_ids(workload.pods)
-        self._demand = np.array(workload.gpu_demand, dtype=np.int64)
-        self._devices = np.array([pod.requests.gpu_count for pod in workload.pods], dtype=np.int64)
-        classes = len(self._state.classes)
-        self._fits_nowhere = infeasible_together(self._state, np.arange(classes), np.ones(classes, dtype=np.int64))
-        self.queued = QueueInputs(workload, self._state, self._class_of, past)
-        self._whole_gpus = are_whole(self._state, *self._state.gpu_weights())
-        self._leftovers: dict[str, LeftoverTables] = {}
+        super().__init__(workload, profile, past)
+        self._given_profile, self._past = profile, past
         self._scheduled: dict[KubeProfile, Simulator] = {}
         self._members: dict[tuple[object, ...] | StockSearchOptions, MemberChoice] = {}
-        self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
 
     def scheduled_by(self, policy: Policy) -> Simulator:
         """Return a simulator whose pods have constraints as the policy's profile of kube-scheduler reads them.
@@ -128,86 +108,6 @@ class Simulator:
             workload = scheduled_by(self.workload, profile)
             self._scheduled[profile] = Simulator(workload, self.profile, self._past)
         return self._scheduled[profile]
-
-    def infeasible_shapes(self, shapes: Shapes) -> npt.NDArray[np.bool_]:
-        """Return [S] which shapes cannot start on the empty cluster."""
-        singles, infeasible = len(self._fits_nowhere), shapes.incomplete.copy()
-        infeasible[:singles] = self._fits_nowhere
-        shape, class_id, members = shapes.needs[singles:].T
-        if len(shape):
-            infeasible[shape[infeasible_together(self._state, class_id, members)]] = True
-        return infeasible
-
-    def state(self, nodes: npt.NDArray[np.int64]) -> ClusterState:
-        """Return the empty cluster with its nodes in another order, [N]."""
-        return self._state.permuted(nodes)
-
-    def classes_of(self, pods: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the classes and the labels of pods, [A] each."""
-        return self._class_of[pods], self._labels_of[pods]
-
-    def leftovers_with(self, prepared: EmbeddedProfile | None) -> LeftoverTables:
-        """Return the leftover tables of a policy's embedded profile, or of the workload's; cached."""
-        key = "" if prepared is None else prepared.digest
-        if key not in self._leftovers:
-            leftovers = leftover_arrays(self.profile) if prepared is None else prepared.leftovers
-            assert leftovers is not None
-            self._leftovers = {key: leftover_tables(leftovers, self.profile_arrays(prepared))}
-        return self._leftovers[key]
-
-    def profile_arrays(self, prepared: EmbeddedProfile | None) -> ProfileArrays:
-        """Return the policy's embedded profile, or that of the workload, for these nodes."""
-        models = self._state.gpu_types
-        return profile_arrays(self.profile, models) if prepared is None else prepared.profile_for(models)
-
-    @cached_property
-    def recorded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return [P] the index of the node and [P] the devices that each pod was recorded on, -1 and 0: it waited."""
-        index = {node.name: i for i, node in enumerate(self.workload.nodes)}
-        where = self.workload.recorded
-        nodes = np.array([-1 if each is None else index[each.node] for each in where], dtype=np.int64)
-        return nodes, np.array([0 if each is None else each.devices for each in where], dtype=np.int64)
-
-    @cached_property
-    def places(self) -> Places:
-        """Return owners of pods, and racks and servers of nodes; computed on first use."""
-        return places(self.workload)
-
-    def _unknown_models(self) -> tuple[str, ...]:
-        models = {node.gpu_model_for(name) for node in self.workload.nodes for name in ("", *node.counted_gpus)}
-        # "" for no model: pods that name none are no reason for a warning.
-        wanted = {model for pod_class in self._state.classes for model in pod_class.constraints.gpu_models}
-        unknown = sorted(wanted - models)
-        if not unknown:
-            return ()
-        there = f"nodes have {', '.join(sorted(models))}" if (models := models - {""}) else "no node states one"
-        return (f"{self.workload.name}: pods name GPU models that no node has: {', '.join(unknown)}; {there}",)
-
-    def _infeasible_warnings(self) -> tuple[str, ...]:
-        standing = set(self.workload.standing())
-        alone = self._fits_nowhere[self._class_of]
-        # In gangs of which every pod would fit.
-        together = self.never_fits & ~alone
-        found = []
-        for which, says in ((alone, "fit on no node at all"), (together, "are in gangs that do not fit together")):
-            pods = [self.workload.pods[i] for i in np.flatnonzero(which).tolist() if i not in standing]
-            named = list(dict.fromkeys(pod.name if which is alone else pod.gang for pod in pods))
-            if pods:
-                of_all = f"{self.workload.name}: {len(pods)} of {len(self._class_of)} pods"
-                found.append(f"{of_all} {says}: {first_names(named)}")
-        return tuple(found)
-
-    @cached_property
-    def never_fits(self) -> npt.NDArray[np.bool_]:
-        """Return [P] which pods do not fit on the empty cluster, alone or together with their gangs."""
-        never = self._fits_nowhere[self._class_of]
-        gangs = np.array([i for i, pod in enumerate(self.workload.pods) if pod.gang], dtype=np.int64)
-        units = Units.of(self.workload, np.setdiff1d(gangs, self.workload.standing()))
-        shapes = shapes_of(self._class_of[units.pods], units.members, units.least, len(self._fits_nowhere))
-        leaders = units.leaders
-        refused = self.infeasible_shapes(shapes)[shapes.of_arrival[leaders]]
-        never[units.pods[np.repeat(refused, units.members[leaders])]] = True
-        return never
 
     def member(
         self,
@@ -719,7 +619,7 @@ class Execution:
 
         Fragmentation is measured by the workload's profile, as for every policy, if the policy has its own.
         """
-        whole = self.simulator._whole_gpus
+        whole = self.simulator.whole_gpus
         if whole and self.prepared is None:
             return
         profile = self.simulator.profile_arrays(None)
@@ -809,14 +709,6 @@ class Execution:
 def decider_on(workload: Workload, policy: Policy) -> Policy:
     """Return a policy as it decides: of a portfolio the member chosen here, under its name and in its order."""
     return decided_by(policy, Simulator(workload).member(policy).policy) if policy.members else policy
-
-
-def infeasible_together(
-    state: ClusterState, class_id: npt.NDArray[np.int64], members: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Return [S] whether `members` pods of a class, both [S], do not fit together on a cluster as it is."""
-    cluster = described_cluster(state, profile_arrays((), state.gpu_types))
-    return lacks_room(cluster, class_id, members)
 
 
 def _same(one: ProfileArrays, other: ProfileArrays) -> bool:

@@ -23,7 +23,6 @@ FILES_WITH_NAMED_TUPLES = {
     "policies/node_scores/kube_arrays.py",
     "policies/gpu_state/arrays.py",
     "policies/gpu_state/leftover_tables.py",
-    "simulation/event_arrays.py",
     "workloads/profile.py",
 }
 """Files without a kernel that define arguments of kernels, and are in keys by the names of their fields."""

@@ -11,7 +11,7 @@ from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
 from steersman.simulation.arrivals import least_of
-from steersman.simulation.run import infeasible_together
+from steersman.simulation.prepared_workload import infeasible_together
 
 GIB = 1 << 30
 CPU_MILLI = 1000
