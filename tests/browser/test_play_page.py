@@ -157,8 +157,8 @@ def _tables(seed: int, nodes: int, pods: int, kinds: int, models: list[str], del
 
 
 OWN = {
-    "models": _tables(1, 12, 150, 12, ["A100", "T4"], ","),
-    "more kinds than a profile has": _tables(2, 40, 900, 700, ["A100", ""], ";"),
+    "models": _tables(9, 30, 40, 6, ["A100", "T4"], ","),
+    "more kinds than a profile has": _tables(4, 60, 1500, 1200, ["A100", ""], ";"),
     "demand beyond the cluster": _tables(3, 5, 400, 30, ["T4"], "\t"),
     "quoted": (NODES.replace("n0", '"a ""node"", quoted"'), PODS.replace("p1", '"one, two"').replace("\n", "\r\n")),
 }
