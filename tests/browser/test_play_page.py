@@ -179,6 +179,7 @@ def test_own_tables_have_the_figures_of_simulations(addresses: dict[str, str], b
         workload = Workload("own", parse_nodes("nodes.csv", nodes), parse_pods("pods.csv", pods))
         assert ends(page) == simulated(workload, ("kube-default", "fgd"), 42)
         assert requests == []
+        assert page.evaluate("document.getElementById('maps').getBoundingClientRect().top") < 500
         # Its tables are those of openb.
         assert page.locator("#first option", has_text="greedy-forecast").count() == 0
         page.click("#openb")
@@ -252,6 +253,7 @@ def test_a_broken_table_is_one_line_with_its_place(addresses: dict[str, str], br
             page.wait_for_selector("#wrong:not([hidden])")
             assert page.inner_text("#wrong") == line
         # What was played before is still there.
+        assert page.inner_text("#now").endswith("% of demand")
         assert len(ends(page)) == 2
         page.click("#openb")
         page.wait_for_selector("#wrong", state="hidden")
