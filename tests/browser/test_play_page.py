@@ -157,8 +157,8 @@ def _tables(seed: int, nodes: int, pods: int, kinds: int, models: list[str], del
 
 
 OWN = {
-    "models": _tables(1, 12, 150, 12, ["A100", "T4"], ","),
-    "more kinds than a profile has": _tables(2, 40, 900, 700, ["A100", ""], ";"),
+    "models": _tables(9, 30, 40, 6, ["A100", "T4"], ","),
+    "more kinds than a profile has": _tables(4, 60, 1500, 1200, ["A100", ""], ";"),
     "demand beyond the cluster": _tables(3, 5, 400, 30, ["T4"], "\t"),
     "quoted": (NODES.replace("n0", '"a ""node"", quoted"'), PODS.replace("p1", '"one, two"').replace("\n", "\r\n")),
 }
@@ -179,6 +179,7 @@ def test_own_tables_have_the_figures_of_simulations(addresses: dict[str, str], b
         workload = Workload("own", parse_nodes("nodes.csv", nodes), parse_pods("pods.csv", pods))
         assert ends(page) == simulated(workload, ("kube-default", "fgd"), 42)
         assert requests == []
+        assert page.evaluate("document.getElementById('maps').getBoundingClientRect().top") < 500
         # Its tables are those of openb.
         assert page.locator("#first option", has_text="greedy-forecast").count() == 0
         page.click("#openb")
@@ -252,6 +253,7 @@ def test_a_broken_table_is_one_line_with_its_place(addresses: dict[str, str], br
             page.wait_for_selector("#wrong:not([hidden])")
             assert page.inner_text("#wrong") == line
         # What was played before is still there.
+        assert page.inner_text("#now").endswith("% of demand")
         assert len(ends(page)) == 2
         page.click("#openb")
         page.wait_for_selector("#wrong", state="hidden")

@@ -10,8 +10,7 @@ const byId = (/** @type {string} */ id) => /** @type {any} */ (document.getEleme
 const root = byId("play");
 const [MAPS, CURVES] = ["#maps canvas", "#curves canvas"].map((some) => /** @type {HTMLCanvasElement[]} */ ([...document.querySelectorAll(some)]));
 const colour = (/** @type {string} */ name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
-const counted = (/** @type {number} */ value) => Math.round(value).toLocaleString("en-US");
-const signed = (/** @type {number} */ value) => (Math.round(value) === 0 ? "±0" : `${value > 0 ? "+" : "−"}${counted(Math.abs(value))}`);
+const counted = (/** @type {number} */ value, digits = 0) => Math.abs(value).toLocaleString("en-US", { maximumFractionDigits: digits });
 
 /** @param {HTMLCanvasElement} canvas @returns {{context: CanvasRenderingContext2D, width: number, height: number}} empty, as sharp as the screen */
 function fitted(canvas) {
@@ -133,7 +132,7 @@ function drawCurve(canvas, played, { low, high, unit }, lines, count) {
   context.textBaseline = "middle";
   const step = stepOf(high - low, 5);
   for (let value = Math.ceil(low / step) * step; value <= high; value += step) {
-    context.fillText(`${value < 0 ? "−" : ""}${counted(Math.abs(value))}${unit}`, left - 6, y(value));
+    context.fillText(`${value < 0 ? "−" : ""}${counted(value, step < 1 ? 1 : 0)}${unit}`, left - 6, y(value));
     context.globalAlpha = value === 0 ? 1 : 0.25;
     context.beginPath();
     context.moveTo(left, y(value));
@@ -203,14 +202,16 @@ class Show {
     const { played, maps, all, differences, low, high } = this;
     const { runs, capacity, demand, milli } = played;
     for (const map of maps) map.show(at);
+    const digits = capacity < 100 * WHOLE ? 1 : 0;
     const gpus = runs.map(({ used }) => (at ? used[at - 1] / WHOLE : 0));
     document.querySelectorAll("#maps span").forEach((status, i) => {
       const refused = at ? this.refused[i][at - 1] : 0;
-      status.textContent = `${counted(gpus[i])} of ${counted(capacity / WHOLE)} GPUs allocated, ${counted(refused)} pods fit nowhere`;
+      status.textContent = `${counted(gpus[i], digits)} of ${counted(capacity / WHOLE)} GPUs allocated, ${counted(refused)} pods fit nowhere`;
       MAPS[i].setAttribute("aria-label", `GPUs by node under ${runs[i].policy}: ${status.textContent}`);
     });
-    byId("difference").textContent = signed(gpus[1] - gpus[0]);
-    byId("words").textContent = `GPUs allocated under ${runs[1].policy}, compared with ${runs[0].policy}`;
+    const difference = counted(gpus[1] - gpus[0], digits);
+    byId("difference").textContent = `${difference === "0" ? "±" : gpus[1] > gpus[0] ? "+" : "−"}${difference}`;
+    byId("words").textContent = `GPUs allocated under ${runs[1].policy}, compared with ${runs[0].policy}, on ${played.name}`;
     byId("time").value = at;
     byId("now").textContent = `${counted(at)} of ${counted(all)} pods, ${counted(at ? (100 * demand[at - 1]) / capacity : 0)} % of demand`;
     const looks = [{ colour: colour("first"), dash: [] }, { colour: colour("second"), dash: [6, 4] }];
@@ -219,7 +220,7 @@ class Show {
     drawCurve(CURVES[1], played, { low, high, unit: "" }, [{ colour: colour("second"), dash: [], values: (a) => differences[a] }], at);
     const points = runs[1].percent - runs[0].percent;
     byId("result").textContent = at < all ? "" : `At the end, over the last percent of demand: ${runs.map(({ policy, percent }) => `${percent.toFixed(2)} % of GPUs allocated under ${policy}`).join(", ")}. `
-      + `That is ${points < 0 ? "−" : "+"}${Math.abs(points).toFixed(2)} points, or ${counted(Math.abs(points) * capacity / WHOLE / 100)} of ${counted(capacity / WHOLE)} GPUs.`;
+      + `That is ${points < 0 ? "−" : "+"}${Math.abs(points).toFixed(2)} points, or ${counted(points * capacity / WHOLE / 100, digits)} of ${counted(capacity / WHOLE)} GPUs.`;
   }
 }
 
@@ -250,13 +251,14 @@ worker.onmessage = (/** @type {MessageEvent} */ { data: { number, played, error 
     byId(id).textContent = error ?? "";
   }
   if (error) {
-    byId("now").textContent = "";
+    shown?.show(shown.at);
     return;
   }
   shown = new Show(played);
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   shown.show(still ? shown.all : 0);
   if (!still) shown.play(true);
+  if (files !== null) root.scrollIntoView();
 };
 
 /** Offer the policies; those with tables of openb alone have none for other files. */
