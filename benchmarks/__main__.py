@@ -29,6 +29,7 @@ from benchmarks.simulation import coverage, environments, learning, live, orders
 
 BENCHMARKS: dict[str, Callable[[], dict[str, Any]]] = {
     "fgd-run": simulator.fgd_run,
+    "core-run": simulator.core_run,
     "start": simulator.start,
     "growth": simulator.growth,
     "published-grid": simulator.published_grid,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import os
 import resource
 import subprocess
@@ -12,9 +13,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import numpy as np
+from tests.support.compiled_core import both_begun
+from tests.support.recorded_core import RecordingCore
 
+from steersman.core import library
+from steersman.core.library import Core, NativeCore
+from steersman.core.portable import PortableCore
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.result import Protocol
@@ -65,6 +72,38 @@ def fgd_run() -> Result:
         "seconds_with_inflation_and_metrics": round(median(p[2] for p in pairs), 4),
         "microseconds_per_decision": round(per_decision * 1e6, 2),
         "rescoring_all_nodes_over_score_table": round(median(p[3] * p[1] / p[0] for p in pairs), 1),
+    }
+
+
+def core_run() -> Result:
+    """One FGD run of `default` by the compiled core, native and portable, against the event loop of Numba's kernels."""
+    simulator, policy = Simulator(embedded("default")), resolve("fgd")
+    plan = schedule(simulator.workload, "inflation", seed=42, ratio=1.3, load=None)
+    asked = RecordingCore(NativeCore())
+    with patch.object(library, "_load", lambda: asked):
+        both_begun(simulator, plan, policy, 42)
+        gc.collect()
+    (description,) = (call.before for call in asked.calls if call.name == "engine_new")
+    portable = PortableCore(library.MODULE)
+
+    def seconds(core: Core) -> float:
+        number = core.call("engine_new", description)
+        begin = time.perf_counter()
+        core.call("engine_advance", (number, 1 << 31))
+        taken = time.perf_counter() - begin
+        assert core.call("engine_count", (number,)) == len(plan.pods)
+        core.call("forget", (number,))
+        return taken
+
+    runs = [(_timed_run(simulator, "fgd", 42)[0], seconds(asked.core), seconds(portable)) for _ in range(22)][1:]
+    kernels, native, compiled = (median(each) for each in zip(*runs, strict=True))
+    return {
+        "decisions": len(plan.pods),
+        "seconds_kernels": round(kernels, 4),
+        "seconds_native": round(native, 4),
+        "seconds_portable": round(compiled, 4),
+        "native_over_kernels": round(median(b / a for a, b, _ in runs), 2),
+        "portable_over_native": round(median(c / b for _, b, c in runs), 2),
     }
 
 

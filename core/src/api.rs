@@ -53,7 +53,8 @@ fn note_panics() {
     static NOTED: std::sync::Once = std::sync::Once::new();
     NOTED.call_once(|| {
         std::panic::set_hook(Box::new(|panic| {
-            let place = panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
+            let place =
+                panic.location().map_or(String::new(), |place| format!(" at {}:{}", place.file(), place.line()));
             fail(format!("{PANICKED}{place}"));
         }));
     });
