@@ -25,27 +25,22 @@ def learned_run() -> Result:
     """One run of `default` by the shipped policy against one by FGD: the event loop alone, alternated.
 
     The policy's first run on a mix also plans (`policies.gpu_state.planning`), once for any number of runs; that is
-    told apart. Every run has a different seed; `fresh` runs reuse no cached states.
+    told apart. Every run has a different seed.
     """
     plans = [schedule(embedded("default"), "inflation", seed=seed, ratio=1.3, load=None) for seed in range(PAIRS + 1)]
     simulators = {name: Simulator(embedded("default")) for name in ("fgd", "steersman")}
     begin = time.perf_counter()
-    _ = simulators["steersman"].learned
+    simulators["steersman"].leftovers_with(None)
     planning = time.perf_counter() - begin
-    seconds: dict[str, list[float]] = {"fgd": [], "steersman": [], "fresh": []}
+    seconds: dict[str, list[float]] = {"fgd": [], "steersman": []}
     for seed, plan in enumerate(plans):
-        for name in ("fgd", "steersman", "fresh"):
-            simulator = simulators["fgd" if name == "fgd" else "steersman"]
-            if name == "fresh":
-                simulator.learned.feature_keys[:] = 0
-            policy = resolve("fgd" if name == "fgd" else "steersman")
-            execution = Execution(simulator, plan, policy, seed, record=False)
+        for name, simulator in simulators.items():
+            execution = Execution(simulator, plan, resolve(name), seed, record=False)
             seconds[name].append(_timed(partial(execution.finish, None)))
-    fgd = median(seconds["fgd"][1:])  # the first of each compiles
+    fgd = median(seconds["fgd"][1:])
     return {
         "fgd_seconds": round(fgd, 4),
         "ratio": round(median(s / f for s, f in zip(seconds["steersman"][1:], seconds["fgd"][1:], strict=True)), 2),
-        "ratio_fresh": round(median(s / f for s, f in zip(seconds["fresh"][1:], seconds["fgd"][1:], strict=True)), 2),
         "planning_seconds": round(planning, 2),
     }
 

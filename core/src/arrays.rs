@@ -41,8 +41,11 @@ impl Element for bool {
 
 impl<'a> Arrays<'a> {
     pub fn new(bytes: &'a [u8]) -> Result<Self> {
-        let tensors = SafeTensors::deserialize(bytes).map_err(|error| format!("not a safetensors file: {error}"))?;
-        Ok(Arrays { tensors })
+        // The same text for pointers of any size, on which the parser's reasons depend.
+        let wrong = || "not a safetensors file, or a part of one".to_owned();
+        let tensors = SafeTensors::deserialize(bytes).map_err(|_| wrong())?;
+        let is_wide = |(_, view): (_, TensorView)| view.shape().iter().any(|&length| u32::try_from(length).is_err());
+        if tensors.iter().any(is_wide) { Err(wrong()) } else { Ok(Arrays { tensors }) }
     }
 
     fn view<T: Element>(&self, name: &str, dimensions: usize) -> Result<TensorView<'a>> {

@@ -40,7 +40,7 @@ proptest! {
             [api::steersman_decider_new(bytes.as_ptr(), bytes.len()), api::steersman_engine_new(bytes.as_ptr(), bytes.len())]
         };
         prop_assert_eq!(answers, [-1, -1]);
-        prop_assert!(error().starts_with("not a safetensors file: "), "{}", error());
+        prop_assert_eq!(error(), "not a safetensors file, or a part of one");
     }
 
     #[test]

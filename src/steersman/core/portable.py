@@ -16,7 +16,18 @@ import numpy.typing as npt
 from steersman.core.cache import cache_root, read_cached, write_cached
 from steersman.core.errors import SteersmanError
 from steersman.core.extras import require_extra
-from steersman.core.library import BUFFERS, BYTES, DOUBLE, ERROR_BYTES, FUNCTIONS, NUMBER, OUTPUTS, SIZE, SIZES, Buffers
+from steersman.core.interface import (
+    BUFFERS,
+    BYTES,
+    DOUBLE,
+    ERROR_BYTES,
+    FUNCTIONS,
+    NUMBER,
+    OUTPUTS,
+    SIZE,
+    SIZES,
+    Buffers,
+)
 
 if TYPE_CHECKING:
     import wasmtime
@@ -94,7 +105,7 @@ class PortableCore:
 
         words: list[float] = []
         for kind, value, arrays in given:
-            if kind is BUFFERS:
+            if kind == BUFFERS:
                 starts = [place(array, is_written=True) for array in arrays]
                 pointers = np.array([*starts, *(array.size for array in arrays)], dtype=np.uint32)
                 words.append(place(pointers, is_written=False))
@@ -102,7 +113,7 @@ class PortableCore:
                 words.append(place(arrays[0], is_written=kind in OUTPUTS))
             else:
                 words.append(
-                    float(value) if kind is DOUBLE else min(int(value), LIMIT - 1) if kind is SIZE else int(value)
+                    float(value) if kind == DOUBLE else min(int(value), LIMIT - 1) if kind == SIZE else int(value)
                 )
         answer = self._function(name, *words)
         for start, array in written:
@@ -153,9 +164,9 @@ def _arrays(kind: Any, value: Any) -> tuple[Bytes, ...]:
         return value.arrays
     if kind in (NUMBER, SIZE, DOUBLE):
         return ()
-    if kind is BYTES:
+    if kind == BYTES:
         return (np.frombuffer(value, dtype=np.uint8),)
-    return (value.astype(np.uint32) if kind is SIZES else value,)
+    return (value.astype(np.uint32) if kind == SIZES else value,)
 
 
 def _padded(array: Bytes) -> int:

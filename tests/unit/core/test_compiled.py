@@ -19,13 +19,6 @@ from tests.bounds.checking import has_kernels
 from steersman.core import compiled
 
 PACKAGE = Path(compiled.__file__).parents[1]
-FILES_WITH_NAMED_TUPLES = {
-    "policies/node_scores/kube_arrays.py",
-    "policies/gpu_state/arrays.py",
-    "policies/gpu_state/leftover_tables.py",
-    "workloads/profile.py",
-}
-"""Files without a kernel that define arguments of kernels, and are in keys by the names of their fields."""
 FACTOR = 2
 TABLE = {1: 2}
 STATE = (
@@ -118,13 +111,13 @@ def source_files(file: Path) -> set[Path]:
     return {Path(sys.modules[name].__file__) for name in names}
 
 
-def test_cache_keys_cover_only_kernels_and_named_tuples():
+def test_cache_keys_cover_only_kernels():
     files = [file for file in PACKAGE.rglob("*.py") if has_kernels(file)]
     assert len(files) > 40
     keys = {file: source_files(file) for file in files}
     assert all(file in sources for file, sources in keys.items())
     without_kernels = set().union(*keys.values()) - set(files)
-    assert {file.relative_to(PACKAGE).as_posix() for file in without_kernels} == FILES_WITH_NAMED_TUPLES
+    assert not without_kernels
 
 
 def copied(folder: Path) -> Path:
