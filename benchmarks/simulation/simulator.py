@@ -43,7 +43,7 @@ def _timed_run(simulator: Simulator, policy: str, seed: int, protocol: Protocol 
 
 
 def fgd_run() -> Result:
-    """One FGD run of `default` (1,213 nodes), natively and as WebAssembly; the loop alone, and with arrivals and metrics."""
+    """One FGD run of `default` (1,213 nodes): the event loop alone, with arrivals and metrics, and as WebAssembly."""
     simulator = Simulator(embedded("default"))
     pairs = []
     for seed in range(42, 49):
@@ -64,7 +64,7 @@ def fgd_run() -> Result:
 def _portable_over_native(simulator: Simulator) -> float:
     plan = schedule(simulator.workload, "inflation", seed=42, ratio=1.3, load=None)
     arrays = Execution(simulator, plan, resolve("fgd"), 42, record=False).described.arrays()
-    content = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
     def seconds(core: Core) -> float:
         number = core.call("engine_new", (content, len(content)))
