@@ -11,22 +11,22 @@ use crate::cluster::{CPU, Node};
 /// A kind of pod by which fragmentation is measured.
 #[derive(Clone)]
 pub struct TypicalPod {
-    cpu: i64,
-    gpu_count: i64,
+    pub cpu: i64,
+    pub gpu_count: i64,
     /// Index of its milli per device in `Profile::sizes`.
-    size: usize,
+    pub size: usize,
     /// Its share of the profile.
-    share: f64,
+    pub share: f64,
     /// Whether it may use devices of each type.
-    accepts: Vec<bool>,
+    pub accepts: Vec<bool>,
 }
 
 /// What a policy knows of the pods to come.
 #[derive(Clone)]
 pub struct Profile {
     /// The distinct milli per device that typical pods request.
-    sizes: Vec<i64>,
-    pods: Vec<TypicalPod>,
+    pub sizes: Vec<i64>,
+    pub pods: Vec<TypicalPod>,
 }
 
 /// Devices with at least so much left, and the milli left on the others.

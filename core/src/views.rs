@@ -8,7 +8,7 @@ use crate::arrays::{Arrays, Result, index, optional};
 use crate::cluster::{CPU, Class, Cluster, GPU, MEMORY, Node, PODS};
 use crate::decide::Decider;
 use crate::fragmentation::{DeviceChange, Fragments, Profile};
-use crate::learned::{FEATURES, KINDS, Leftovers, State, kind_of};
+use crate::learned::{FEATURES, KINDS, Leftovers, State, WEIGHTS, kind_of};
 use crate::rules::fgd_points;
 
 /// Features of a pod and of the cluster, equal in all views.
@@ -17,13 +17,45 @@ pub const CONTEXT: usize = 10;
 /// Features of a node in the view `cluster`, and where those begin that are written for every decision.
 const CLUSTER: usize = 28;
 const SHARED: usize = 22;
-/// Features of a node in the view `gpu`: of the state after a placement, of its change, and FGD's score.
-const GPU_VIEW: usize = 2 * FEATURES + 1;
+
+/// A view and how many features it has of a node, of the pod and of the cluster.
+pub struct FeatureCounts {
+    pub name: &'static str,
+    pub version: i64,
+    pub node: usize,
+    pub pod: usize,
+    pub context: usize,
+}
+
+/// The views of `steersman.policies.features`; that of measured metrics is observed by the host.
+pub const VIEWS: [FeatureCounts; 3] = [
+    FeatureCounts { name: "cluster", version: 1, node: CLUSTER, pod: POD, context: CONTEXT },
+    FeatureCounts { name: "gpu", version: 3, node: WEIGHTS, pod: POD, context: CONTEXT },
+    FeatureCounts { name: "telemetry", version: 2, node: 36, pod: 12, context: 15 },
+];
 
 const GIB: f64 = (1u64 << 30) as f64;
 const TIB: f64 = (1u64 << 40) as f64;
 /// Upper bound of amounts without a natural one.
 const MANY: f64 = 8.0;
+/// Bounds of the features of a state; changes are between the upper one and its negative.
+const STATE_BOUNDS: [(f32, f32); FEATURES] = [
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 1.0),
+    (-1.0, 1024.0),
+    (0.0, 1024.0),
+    (0.0, 1024.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (-64.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+];
 /// A variance below it is rounding, since sums are updated by adding and subtracting.
 const RESIDUE: f64 = 1e-12;
 
@@ -111,14 +143,11 @@ impl Summary {
 }
 
 /// What is observed of nodes.
-#[derive(Clone)]
+#[derive(Clone, Copy, PartialEq)]
 enum View {
     Cluster,
-    /// Of the GPUs alone; features are clipped to these bounds.
-    Gpu {
-        leftovers: Box<Leftovers>,
-        bounds: Vec<[f64; 2]>,
-    },
+    /// Of the GPUs alone, from the decider's leftover tables.
+    Gpu,
 }
 
 /// Where the running pods of an owner (a Deployment, a job) are.
@@ -172,28 +201,38 @@ impl Observation<'_> {
 }
 
 impl Observer {
-    /// Read `observer.*`, and `leftovers.*` for the view `gpu`.
+    /// Read `observer.*`.
     pub fn read(arrays: &Arrays, cluster: &Cluster, arrivals: usize) -> Result<Self> {
-        let view = match arrays.number("observer.view")? {
-            0 => View::Cluster,
-            1 => {
-                let bounds: Vec<Vec<f64>> = arrays.rows_of("observer.bounds", GPU_VIEW, 2)?;
-                let bounds = bounds.iter().map(|row| [row[0], row[1]]).collect();
-                View::Gpu { leftovers: Box::new(Leftovers::read(arrays)?), bounds }
-            }
-            other => return Err(format!("observer.view: {other} is no view")),
-        };
+        let number = index("observer.view", arrays.number("observer.view")?, 2)?;
+        let owners = index("observer.owners", arrays.number("observer.owners")?, 1 << 31)?;
+        let owner_of: Vec<i64> = arrays.list_of("observer.owner", arrivals)?;
+        let owner_of = owner_of.iter().map(|&owner| optional("observer.owner", owner, owners));
+        let owner_of = owner_of.collect::<Result<_>>()?;
+        Self::new(arrays, cluster, if number == 0 { View::Cluster } else { View::Gpu }, owners, owner_of)
+    }
+
+    /// Read `observer.rack` and `observer.racks`, for one pod after another in place of arrivals, see `set_owner`.
+    pub fn of_single_pods(arrays: &Arrays, cluster: &Cluster, view: &FeatureCounts) -> Result<Self> {
+        let view = if view.name == "gpu" { View::Gpu } else { View::Cluster };
+        Self::new(arrays, cluster, view, 1, vec![Some(0)])
+    }
+
+    fn new(
+        arrays: &Arrays,
+        cluster: &Cluster,
+        view: View,
+        owners: usize,
+        owner_of: Vec<Option<usize>>,
+    ) -> Result<Self> {
         let nodes = cluster.nodes.len();
         let count = index("observer.racks", arrays.number("observer.racks")?, 1 << 31)?;
         let racks: Vec<i64> = arrays.list_of("observer.rack", nodes)?;
-        let owners = index("observer.owners", arrays.number("observer.owners")?, 1 << 31)?;
-        let owner_of: Vec<i64> = arrays.list_of("observer.owner", arrivals)?;
         let owner = Owner { running: 0, on_node: vec![0; nodes], in_rack: vec![0; count] };
         Ok(Observer {
             view,
             racks: racks.iter().map(|&rack| optional("observer.rack", rack, count)).collect::<Result<_>>()?,
             owners: vec![owner; owners],
-            owner_of: owner_of.iter().map(|&owner| optional("observer.owner", owner, owners)).collect::<Result<_>>()?,
+            owner_of,
             rows: vec![Rows::default(); cluster.classes.len()],
             log: Vec::new(),
             visited: vec![0; nodes],
@@ -201,10 +240,22 @@ impl Observer {
         })
     }
 
+    /// Say where the pods of the next pod's owner run: nodes, and how many on each.
+    pub fn set_owner(&mut self, pods: &[(usize, i32)]) {
+        for owner in &mut self.owners {
+            owner.running = 0;
+            owner.on_node.fill(0);
+            owner.in_rack.fill(0);
+        }
+        for &(n, count) in pods {
+            self.count(0, n, count);
+        }
+    }
+
     pub fn width(&self) -> usize {
         match self.view {
             View::Cluster => CLUSTER,
-            View::Gpu { .. } => GPU_VIEW,
+            View::Gpu => WEIGHTS,
         }
     }
 
@@ -256,7 +307,11 @@ impl Observer {
         if lengths != expected {
             return Err(format!("an observation has {expected:?} numbers, not {lengths:?}"));
         }
-        self.update(cluster, &decider.profile, &decider.fragments, c);
+        let leftovers = match (self.view, &decider.leftovers) {
+            (View::Gpu, None) => return Err("leftovers.by_left: missing, which the view gpu reads".to_owned()),
+            (_, leftovers) => leftovers.as_deref(),
+        };
+        self.update(cluster, (&decider.profile, leftovers), &decider.fragments, c);
         let rows = &self.rows[c];
         observation.nodes.copy_from_slice(&rows.features);
         let fits = allowed.unwrap_or(&rows.fits);
@@ -264,7 +319,7 @@ impl Observer {
             *mask = i8::from(*fits);
         }
         let owner = self.owner_of[arrival].map(|owner| &self.owners[owner]).filter(|owner| owner.running != 0);
-        if matches!(self.view, View::Cluster) {
+        if self.view == View::Cluster {
             self.write_shared(cluster, summary, owner, observation.nodes);
         }
         let feasible = observation.mask.iter().filter(|mask| **mask != 0).count();
@@ -273,7 +328,13 @@ impl Observer {
         Ok(())
     }
 
-    fn update(&mut self, cluster: &Cluster, profile: &Profile, fragments: &[Fragments], c: usize) {
+    fn update(
+        &mut self,
+        cluster: &Cluster,
+        (profile, leftovers): (&Profile, Option<&Leftovers>),
+        fragments: &[Fragments],
+        c: usize,
+    ) {
         let (width, count) = (self.width(), cluster.nodes.len());
         let rows = &mut self.rows[c];
         let changed = match rows.seen.replace(self.log.len()) {
@@ -289,12 +350,12 @@ impl Observer {
                 rows.fits[n] = cluster.fits(c, n);
                 let row = &mut rows.features[n * width..][..width];
                 let (node, class) = (&cluster.nodes[n], &cluster.classes[c]);
-                match &self.view {
-                    View::Cluster => write_node(node, class, rows.fits[n], profile, &fragments[n], row),
-                    View::Gpu { leftovers, bounds } if rows.fits[n] => {
-                        write_gpu_node(leftovers, bounds, node, class, profile, row);
+                match (self.view, leftovers) {
+                    (View::Gpu, Some(leftovers)) if rows.fits[n] => {
+                        write_gpu_node(leftovers, node, class, profile, row);
                     }
-                    View::Gpu { .. } => row.fill(0.0),
+                    (View::Gpu, _) => row.fill(0.0),
+                    _ => write_node(node, class, rows.fits[n], profile, &fragments[n], row),
                 }
             }
         }
@@ -402,14 +463,7 @@ fn write_devices(
 }
 
 /// Write the features of the view `gpu`: of the best-fit devices, clipped.
-fn write_gpu_node(
-    leftovers: &Leftovers,
-    bounds: &[[f64; 2]],
-    node: &Node,
-    class: &Class,
-    profile: &Profile,
-    row: &mut [f32],
-) {
+fn write_gpu_node(leftovers: &Leftovers, node: &Node, class: &Class, profile: &Profile, row: &mut [f32]) {
     let devices = node.best_devices(class);
     let gpus = node.gpus.iter().enumerate();
     let left = gpus.map(|(d, &left)| if devices >> d & 1 == 1 { left - class.gpu_milli } else { left });
@@ -417,16 +471,15 @@ fn write_gpu_node(
     let before = leftovers.describe(profile, &State { node, cpu, gpus: node.gpus.clone() });
     let cpu = leftovers.usable_cpu(node.free[CPU] - class.request[CPU], node.free[MEMORY] - class.request[MEMORY]);
     let after = leftovers.describe(profile, &State { node, cpu, gpus: left.collect() });
-    for (i, (after, before)) in after.0.iter().zip(before.0).enumerate() {
-        (row[i], row[FEATURES + i]) = (*after, after - before);
+    for (i, (&after, before)) in after.0.iter().zip(before.0).enumerate() {
+        let (low, high) = STATE_BOUNDS[i];
+        (row[i], row[FEATURES + i]) = (after.max(low).min(high), (after - before).max(-high).min(high));
     }
-    row[2 * FEATURES] = fgd_points(before.1, after.1) as f32;
-    for (cell, [low, high]) in row.iter_mut().zip(bounds) {
-        *cell = f64::from(*cell).max(*low).min(*high) as f32;
-    }
+    row[2 * FEATURES] = (fgd_points(before.1, after.1) as f32).clamp(0.0, 100.0);
 }
 
-fn write_pod(class: &Class, running: i32, out: &mut [f32]) {
+/// Write the features of a pod, of whose owner so many pods run.
+pub fn write_pod(class: &Class, running: i32, out: &mut [f32]) {
     let (cores, gib) = (class.request[CPU] as f64 / 1000.0, class.request[MEMORY] as f64 / GIB);
     let running = f64::from(running);
     let features = [

@@ -18,7 +18,7 @@ from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision import kernels
 from steersman.policies.decision.selection import BY_SCORER, SelectionRules
-from steersman.policies.features import GPU, View, bounds, view
+from steersman.policies.features import GPU, View, view
 from steersman.policies.gpu_state.arrays import LearnedArrays
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.observations.encoding import number_of
@@ -54,7 +54,7 @@ def arrays_of(state: kernels.DecisionState, selection: SelectionRules, seed: int
         arrays |= {f"kube.scored.{field}": np.asarray(value) for field, value in kube.scored._asdict().items()}
         arrays["kube.static"] = kube.static.reshape(-1, len(state.nodes.gpu_count))
     if selection.learned is not None:
-        arrays |= _learned_arrays(state.learned) | _leftover_arrays(state.learned.leftovers)
+        arrays |= _learned_arrays(state.learned) | tables_of(state.learned.leftovers)
     return {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in arrays.items()}
 
 
@@ -68,7 +68,8 @@ def _learned_arrays(learned: LearnedArrays) -> Arrays:
     }
 
 
-def _leftover_arrays(tables: LeftoverTables) -> Arrays:
+def tables_of(tables: LeftoverTables) -> Arrays:
+    """Return leftover tables by their names in the core."""
     return {
         "leftovers.by_left": tables.by_left,
         "leftovers.steps": tables.steps.reshape(tables.steps.shape[0] * tables.steps.shape[1], -1),
@@ -129,7 +130,7 @@ def captured_episodes(objective: WeightedObjectives) -> Iterator[list[Arrays]]:
             arrays.update(_run_arrays(cluster, plan, BY_SCORER, *rest))
             arrays.update(_observed_arrays(simulator, plan, cluster, view(given.view)))
             if given.view == GPU.name:
-                arrays.update(_leftover_arrays(simulator.learned.leftovers))
+                arrays.update(tables_of(simulator.learned.leftovers))
             return original(cluster, *rest)
 
         original = event_arrays.new_run
@@ -151,13 +152,13 @@ def captured_episodes(objective: WeightedObjectives) -> Iterator[list[Arrays]]:
 
 def _observed_arrays(simulator: Simulator, plan: Schedule, cluster: kernels.DecisionState, view: View) -> Arrays:
     places = simulator.places
-    return _leftover_arrays(cluster.learned.leftovers) | {
+    leftovers = tables_of(cluster.learned.leftovers) if view == GPU else {}
+    return leftovers | {
         "observer.view": np.array(number_of(view)),
         "observer.rack": places.rack[plan.nodes],
         "observer.racks": np.array(places.racks),
         "observer.owner": places.owner[plan.pods],
         "observer.owners": np.array(places.owners),
-        "observer.bounds": np.stack(bounds(GPU.node), axis=1).astype(np.float64),
     }
 
 

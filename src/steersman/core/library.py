@@ -55,6 +55,14 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "engine_set_head": [_NUMBER, _NUMBER],
     "engine_count": [_NUMBER],
     "engine_events": [_NUMBER, _FLOATS, _INTEGERS, _FLOATS, SIZE],
+    "policy_new": [_BYTES, SIZE, _BYTES, SIZE],
+    "policy_card": [_NUMBER, np.ctypeslib.ndpointer(np.uint8), SIZE],
+    "policy_scores": [
+        *(_NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, _INTEGERS, _FLOATS),
+        np.ctypeslib.ndpointer(np.uintp),
+    ],
+    "decider_observe": [_NUMBER, _NUMBER, _FLAGS, SIZE, _INTEGERS, _INTEGERS, SIZE],
+    "decider_contributions": [*[_NUMBER] * 5, _FLOATS, SIZE],
 }
 
 
