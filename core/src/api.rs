@@ -11,6 +11,7 @@ use crate::arrays::{Arrays, Error, Result, index};
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, Stop};
 use crate::episode::{Batch, Observations, Step};
+use crate::planning::{AMOUNTS, Requests};
 use crate::policy::Policy;
 use crate::views::Observation;
 
@@ -639,4 +640,90 @@ pub unsafe extern "C" fn steersman_decider_contributions(
         }
         Ok(parts.len() as i64)
     })
+}
+
+/// Add variances of features to sums by kind of pod, see `Decider::add_variances`.
+///
+/// # Safety
+/// `sums` has room for 120 numbers, and `counts` for four.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_variances(
+    decider: i64,
+    class: i64,
+    sums: *mut f64,
+    counts: *mut f64,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (sums, counts) =
+        unsafe { (std::slice::from_raw_parts_mut(sums, 120), std::slice::from_raw_parts_mut(counts, 4)) };
+    with_decider(decider, |decider| {
+        let (c, _) = decider.pod(class, 0)?;
+        decider.add_variances(c, sums, counts)?;
+        Ok(0)
+    })
+}
+
+/// Place requests on devices, see `Requests::play`.
+///
+/// # Safety
+/// `sizes` has `size_count` numbers, `sequence` and `chosen` have `length`, `table` and `devices` 1001.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_requests_play(
+    sizes: *const i64,
+    size_count: usize,
+    sequence: *const i64,
+    chosen: *mut i64,
+    length: usize,
+    grain: usize,
+    table: *const f64,
+    devices: *mut i64,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (sizes, sequence, chosen, table, devices) = unsafe {
+        (
+            std::slice::from_raw_parts(sizes, size_count),
+            std::slice::from_raw_parts(sequence, length),
+            std::slice::from_raw_parts_mut(chosen, length),
+            std::slice::from_raw_parts(table, AMOUNTS),
+            std::slice::from_raw_parts_mut(devices, AMOUNTS),
+        )
+    };
+    answer(|| {
+        Requests::new(sizes, sequence)?.play(grain, table, devices, chosen);
+        Ok(0)
+    })
+}
+
+/// Undo `steersman_requests_play`, see `Requests::undo`.
+///
+/// # Safety
+/// `sizes` has `size_count` numbers, `sequence` and `chosen` have `length`, the other arrays 1001.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_requests_undo(
+    sizes: *const i64,
+    size_count: usize,
+    sequence: *const i64,
+    chosen: *const i64,
+    length: usize,
+    devices: *mut i64,
+    sums: *mut f64,
+    counts: *mut f64,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (sizes, sequence, chosen) = unsafe {
+        (
+            std::slice::from_raw_parts(sizes, size_count),
+            std::slice::from_raw_parts(sequence, length),
+            std::slice::from_raw_parts(chosen, length),
+        )
+    };
+    // SAFETY: the caller's, as above.
+    let (devices, sums, counts) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(devices, AMOUNTS),
+            std::slice::from_raw_parts_mut(sums, AMOUNTS),
+            std::slice::from_raw_parts_mut(counts, AMOUNTS),
+        )
+    };
+    answer(|| Requests::new(sizes, sequence)?.undo(chosen, devices, sums, counts).map(|()| 0))
 }

@@ -1,11 +1,12 @@
-//! Why a node is preferred to another: the fall of its score if one part of it had the other node's value (occlusion).
+//! Why a node is preferred to another: the fall of its score if one part of it had the other node's value (occlusion);
+//! and how much features differ between nodes.
 //!
 //! Contributions of linear policies add up to the difference of scores, those of networks do not.
 
 use crate::arrays::{Result, index};
 use crate::cluster::{CPU, MEMORY};
 use crate::decide::{Decider, NodeRule, Scorer};
-use crate::learned::{FEATURES, Learned, State, WEIGHTS, Weights, kind_of};
+use crate::learned::{FEATURES, KINDS, Learned, State, WEIGHTS, Weights, kind_of};
 use crate::rules::{Candidate, FGD, RULES, fgd_points};
 use crate::views::{POD, write_pod};
 
@@ -67,6 +68,44 @@ impl Decider {
             }
             NodeRule::Random | NodeRule::Kube(_) | NodeRule::External => Ok(Vec::new()),
         }
+    }
+
+    /// Add the variance over the nodes that fit a class of the features' changes, and of the features after, to sums by
+    /// kind of pod, [4, 2, FEATURES], and 1 to `counts`, [4]; nothing if fewer than two nodes fit.
+    pub fn add_variances(&self, c: usize, sums: &mut [f64], counts: &mut [f64]) -> Result<()> {
+        let NodeRule::Best { scorer: Scorer::Learned(learned), .. } = &self.node_rule else {
+            return Err("variances of features need a learned policy, which reads features".to_owned());
+        };
+        if sums.len() != 2 * KINDS * FEATURES || counts.len() != KINDS {
+            return Err(format!("expected {} sums and {KINDS} counts", 2 * KINDS * FEATURES));
+        }
+        let class = &self.cluster.classes[c];
+        // The sums of changes and of their squares, of features and of their squares.
+        let (mut moments, mut feasible) = ([[0.0; FEATURES]; 4], 0.0);
+        for n in (0..self.nodes()).filter(|&n| self.cluster.fits(c, n)) {
+            let row = self.features(learned, c, n, self.cluster.nodes[n].best_devices(class));
+            feasible += 1.0;
+            for i in 0..FEATURES {
+                let (after, change) = (row[i], row[FEATURES + i]);
+                // In single precision, as all published fits have it.
+                let square = f64::from(after as f32 * after as f32);
+                for (moment, value) in moments.iter_mut().zip([change, change * change, after, square]) {
+                    moment[i] += value;
+                }
+            }
+        }
+        if feasible < 2.0 {
+            return Ok(());
+        }
+        let kind = kind_of(class);
+        counts[kind] += 1.0;
+        for (j, pair) in moments.chunks_exact(2).enumerate() {
+            for (i, sum) in sums[(2 * kind + j) * FEATURES..][..FEATURES].iter_mut().enumerate() {
+                let mean = pair[0][i] / feasible;
+                *sum += (pair[1][i] / feasible - mean * mean).max(0.0);
+            }
+        }
+        Ok(())
     }
 
     fn rule_part(&self, rule: usize, weight: f64, c: usize, nodes: [usize; 2]) -> Part {

@@ -1,15 +1,13 @@
 //! Choice of a node and of its GPU devices for one pod after another.
 
-use std::sync::Arc;
-
 use crate::arrays::{Arrays, Result, index};
 use crate::cluster::Cluster;
 use crate::constraints::Terms;
 use crate::fragmentation::{Fragments, Profile};
 use crate::kube::Kube;
-use crate::learned::{Learned, Leftovers};
+use crate::learned::Learned;
 use crate::network_rule::NetworkRule;
-use crate::policy::{Member, Policy, read_types};
+use crate::policy::{Member, Policy};
 use crate::random::Random;
 use crate::rules::{BEST_FIT, Candidate, FGD, RULES, fgd_share};
 use crate::table::{Parts, ScoreTable};
@@ -62,8 +60,6 @@ pub struct Decider {
     pub terms: Terms,
     pub profile: Profile,
     pub fragments: Vec<Fragments>,
-    /// What views and learned policies of GPUs read; None: the host gave none.
-    pub leftovers: Option<Arc<Leftovers>>,
     pub node_rule: NodeRule,
     device_rule: DeviceRule,
     random: Random,
@@ -82,7 +78,10 @@ impl Decider {
         let cluster = Cluster::read(arrays)?;
         let terms = Terms::read(arrays, cluster.nodes.len(), cluster.classes.len())?;
         let policy = if arrays.has("policy.file") { Some(read_file(arrays)?) } else { None };
-        let (profile, leftovers) = read_profile(arrays, policy.as_ref())?;
+        let profile = match &policy {
+            Some(policy) => policy.profile(arrays)?,
+            None => Profile::read(arrays)?,
+        };
         let seed = arrays.number("policy.seed")? as u64;
         let mut decider = Decider {
             fragments: cluster.nodes.iter().map(|node| profile.fragments(node)).collect(),
@@ -90,7 +89,6 @@ impl Decider {
             cluster,
             terms,
             profile,
-            leftovers: leftovers.map(Arc::new),
             node_rule: NodeRule::External,
             device_rule: DeviceRule::BestFit,
             random: Random::new(seed),
@@ -106,8 +104,7 @@ impl Decider {
     fn follow_arrays(&mut self, arrays: &Arrays) -> Result<()> {
         self.node_rule = match arrays.number("policy.node")? {
             0 if arrays.list::<i64>("policy.functions")? == [LEARNED] => {
-                let leftovers = self.leftovers()?;
-                let learned = Learned::read(arrays, leftovers, &self.cluster, &self.profile)?;
+                let learned = Learned::read(arrays, &self.cluster, &self.profile)?;
                 self.best(Scorer::Learned(Box::new(learned)))
             }
             0 => {
@@ -140,11 +137,17 @@ impl Decider {
                 (self.best(Scorer::Sum(vec![(rule, 1.0)])), devices)
             }
             Member::Learned(weights) => {
-                let learned = Learned::new(weights, self.leftovers()?, &self.cluster, &self.profile);
+                let leftovers = policy.leftovers(arrays, &self.profile)?;
+                let learned = Learned::new(weights, leftovers, &self.cluster, &self.profile);
                 (self.best(Scorer::Learned(Box::new(learned))), DeviceRule::Learned)
             }
             Member::Network(network) => {
-                let rule = NetworkRule::read(arrays, &self.cluster, policy.name, *network, policy.view)?;
+                let leftovers = match policy.view.name {
+                    "cluster" => None,
+                    "gpu" => Some(policy.leftovers(arrays, &self.profile)?),
+                    other => return Err(format!("policy.file: has the view '{other}', which the host observes")),
+                };
+                let rule = NetworkRule::read(arrays, &self.cluster, leftovers, (policy.name, *network))?;
                 (NodeRule::Network(Box::new(rule)), DeviceRule::BestFit)
             }
         };
@@ -159,10 +162,6 @@ impl Decider {
         };
         let (nodes, classes) = (self.cluster.nodes.len(), self.cluster.classes.len());
         NodeRule::Best { table: ScoreTable::new(nodes, classes, normalized.map(|(_, weight)| *weight)), scorer }
-    }
-
-    fn leftovers(&self) -> Result<Arc<Leftovers>> {
-        self.leftovers.clone().ok_or_else(|| "leftovers.by_left: missing".to_owned())
     }
 
     pub fn nodes(&self) -> usize {
@@ -301,18 +300,6 @@ impl Decider {
 fn read_file(arrays: &Arrays) -> Result<Policy> {
     let name = String::from_utf8(arrays.list("policy.name")?).map_err(|_| "policy.name: expected UTF-8")?;
     Policy::read(&name, &arrays.list::<u8>("policy.file")?)
-}
-
-/// Return the profile and, if there are any, the leftover tables: those of the file for the cluster's types, or arrays.
-fn read_profile(arrays: &Arrays, policy: Option<&Policy>) -> Result<(Profile, Option<Leftovers>)> {
-    let (Some(policy), Some(types)) = (policy, read_types(arrays)?) else {
-        let leftovers = if arrays.has("leftovers.steps") { Some(Leftovers::read(arrays)?) } else { None };
-        return Ok((Profile::read(arrays)?, leftovers));
-    };
-    let prepared = policy.prepared.as_ref().ok_or("policy.file: has no workload profile, for the types of GPUs")?;
-    let profile = prepared.profile(&types);
-    let leftovers = prepared.leftovers(&profile, types.len() + 1);
-    Ok((profile, leftovers))
 }
 
 /// The number of a learned policy among the functions of a table.

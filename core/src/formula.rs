@@ -6,14 +6,13 @@ use std::collections::BTreeMap;
 
 use crate::arrays::Result;
 use crate::learned::{FEATURES, KINDS, WEIGHTS, Weights};
-use crate::policy::refusal;
+use crate::policy::{MOST_WEIGHT, refusal};
 use crate::rules::{FGD, RULES};
 
 const HEADER: &str = "# steersman formula 2";
 const KIND_NAMES: [&str; KINDS] = ["no GPU", "a share of a GPU", "one GPU", "several GPUs"];
 const MOST_TERMS: usize = 64;
 const MOST_BYTES: usize = 1 << 16;
-const MOST_WEIGHT: f64 = 1e12;
 /// Where lines end, as in Python's `splitlines`.
 const ENDS: [char; 9] = ['\n', '\r', '\x0b', '\x0c', '\x1c', '\x1d', '\x1e', '\u{2028}', '\u{2029}'];
 

@@ -125,8 +125,8 @@ fn device_key(left: i64) -> u64 {
 }
 
 impl Learned {
-    /// Read `learned.*`.
-    pub fn read(arrays: &Arrays, leftovers: Arc<Leftovers>, cluster: &Cluster, profile: &Profile) -> Result<Self> {
+    /// Read `learned.*` and `leftovers.*`.
+    pub fn read(arrays: &Arrays, cluster: &Cluster, profile: &Profile) -> Result<Self> {
         let values = arrays.columns::<f64>("learned.columns")? / 2;
         let columns: Vec<Vec<f64>> = arrays.rows_of("learned.columns", FEATURES + 1, 2 * values)?;
         if values < KINDS {
@@ -144,7 +144,7 @@ impl Learned {
             return Err(format!("learned.rules: expected {} rows, has {}", RULES.len(), rules.len()));
         }
         let learned = Learned {
-            leftovers,
+            leftovers: Arc::new(Leftovers::read(arrays)?),
             weights: None,
             after: weights(0),
             before: weights(values),

@@ -20,6 +20,7 @@ mod learned;
 mod network_rule;
 mod networks;
 mod order;
+mod planning;
 mod policy;
 mod queue;
 mod random;

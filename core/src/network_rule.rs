@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::arrays::{Arrays, Result, index, optional};
 use crate::cluster::{CPU, Cluster, MEMORY, Node, PODS};
 use crate::decide::{Decider, NodeRule};
+use crate::learned::Leftovers;
 use crate::networks::{Network, first_best};
-use crate::views::{CONTEXT, FeatureCounts, Observation, Observer, POD, Summary};
+use crate::views::{CONTEXT, Observation, Observer, POD, Summary};
 
 #[derive(Clone)]
 pub struct NetworkRule {
@@ -43,18 +44,14 @@ impl Seen {
 }
 
 impl NetworkRule {
-    /// Read `observer.*`: racks, and servers of a network that reads these.
+    /// Read `observer.*`: racks, and servers of a network that reads these; `leftovers`: of the view `gpu`.
     pub fn read(
         arrays: &Arrays,
         cluster: &Cluster,
-        name: String,
-        network: Network,
-        view: &FeatureCounts,
+        leftovers: Option<Arc<Leftovers>>,
+        (name, network): (String, Network),
     ) -> Result<Self> {
         let nodes = cluster.nodes.len();
-        if view.name == "telemetry" {
-            return Err(format!("policy.file: has the view '{}', which the host observes", view.name));
-        }
         let mut groups = vec![[None; 2]; nodes];
         for (kind, array) in ["observer.rack", "observer.server"].into_iter().enumerate() {
             if network.reads_groups() {
@@ -63,7 +60,7 @@ impl NetworkRule {
                 }
             }
         }
-        let observer = Some(Observer::of_single_pods(arrays, cluster, view)?);
+        let observer = Some(Observer::of_single_pods(arrays, cluster, leftovers)?);
         Ok(NetworkRule {
             name,
             network: Arc::new(network),

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use crate::arrays::{Arrays, Error, Result};
 use crate::cluster::GPU;
 use crate::formula;
 use crate::fragmentation::{Profile, TypicalPod};
-use crate::learned::{FEATURES, KINDS, Layer, Leftovers, MOST_CPU, Step, WEIGHTS, Weights};
+use crate::learned::{KINDS, Layer, Leftovers, MOST_CPU, Step, WEIGHTS, Weights};
 use crate::networks::{Architecture, Network};
 use crate::rules::RULES;
 use crate::views::{FeatureCounts, Observation, VIEWS};
@@ -20,7 +21,7 @@ use crate::views::{FeatureCounts, Observation, VIEWS};
 /// Largest size of a policy file.
 const MOST_MEBIBYTES: usize = 64;
 /// Largest absolute weight: beyond it scores would leave the range of numbers.
-const MOST_WEIGHT: f64 = 1e12;
+pub const MOST_WEIGHT: f64 = 1e12;
 const SCHEMA: i64 = 1;
 const CARD: &str = "steersman";
 const ORDER_CARD: &str = "steersman-order";
@@ -198,6 +199,27 @@ impl Policy {
     pub fn card_text(&self) -> Result<String> {
         let text = self.card.as_ref().map(serde_json::to_string);
         text.unwrap_or_else(|| Ok(String::new())).map_err(|error| error.to_string())
+    }
+
+    /// The profile of the file for the types of GPUs of `policy.types`; without these, that of the host's arrays.
+    pub fn profile(&self, arrays: &Arrays) -> Result<Profile> {
+        match read_types(arrays)? {
+            Some(types) => Ok(self.prepared()?.profile(&types)),
+            None => Profile::read(arrays),
+        }
+    }
+
+    /// The leftover tables for a profile of `profile`, likewise.
+    pub fn leftovers(&self, arrays: &Arrays, profile: &Profile) -> Result<Arc<Leftovers>> {
+        let leftovers = match read_types(arrays)? {
+            Some(types) => self.prepared()?.leftovers(profile, types.len() + 1),
+            None => Some(Leftovers::read(arrays)?),
+        };
+        Ok(Arc::new(leftovers.ok_or("policy.file: has no leftover tables")?))
+    }
+
+    fn prepared(&self) -> Result<&Prepared> {
+        self.prepared.as_ref().ok_or_else(|| "policy.file: has no workload profile, for the types of GPUs".to_owned())
     }
 
     /// The scores of a network for an observation; `groups`: the rack and the server of each node, below 0: none.
@@ -632,5 +654,3 @@ impl Prepared {
         })
     }
 }
-
-const _: () = assert!(WEIGHTS == 2 * FEATURES + 1);

@@ -4,6 +4,8 @@
 //! pod's class and this node alone are kept for each class, and those of changed nodes are computed again; the others
 //! depend on the rest of the cluster or on the pod's owner, and are written for every decision.
 
+use std::sync::Arc;
+
 use crate::arrays::{Arrays, Result, index, optional};
 use crate::cluster::{CPU, Class, Cluster, GPU, MEMORY, Node, PODS};
 use crate::decide::Decider;
@@ -143,11 +145,11 @@ impl Summary {
 }
 
 /// What is observed of nodes.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone)]
 enum View {
     Cluster,
-    /// Of the GPUs alone, from the decider's leftover tables.
-    Gpu,
+    /// Of the GPUs alone.
+    Gpu(Arc<Leftovers>),
 }
 
 /// Where the running pods of an owner (a Deployment, a job) are.
@@ -201,19 +203,24 @@ impl Observation<'_> {
 }
 
 impl Observer {
-    /// Read `observer.*`.
+    /// Read `observer.*`, and `leftovers.*` for the view `gpu`.
     pub fn read(arrays: &Arrays, cluster: &Cluster, arrivals: usize) -> Result<Self> {
-        let number = index("observer.view", arrays.number("observer.view")?, 2)?;
+        let view = match index("observer.view", arrays.number("observer.view")?, 2)? {
+            0 => View::Cluster,
+            _ => View::Gpu(Arc::new(Leftovers::read(arrays)?)),
+        };
         let owners = index("observer.owners", arrays.number("observer.owners")?, 1 << 31)?;
         let owner_of: Vec<i64> = arrays.list_of("observer.owner", arrivals)?;
         let owner_of = owner_of.iter().map(|&owner| optional("observer.owner", owner, owners));
         let owner_of = owner_of.collect::<Result<_>>()?;
-        Self::new(arrays, cluster, if number == 0 { View::Cluster } else { View::Gpu }, owners, owner_of)
+        Self::new(arrays, cluster, view, owners, owner_of)
     }
 
     /// Read `observer.rack` and `observer.racks`, for one pod after another in place of arrivals, see `set_owner`.
-    pub fn of_single_pods(arrays: &Arrays, cluster: &Cluster, view: &FeatureCounts) -> Result<Self> {
-        let view = if view.name == "gpu" { View::Gpu } else { View::Cluster };
+    ///
+    /// `leftovers`: of the view `gpu`; None: of the view `cluster`.
+    pub fn of_single_pods(arrays: &Arrays, cluster: &Cluster, leftovers: Option<Arc<Leftovers>>) -> Result<Self> {
+        let view = leftovers.map_or(View::Cluster, View::Gpu);
         Self::new(arrays, cluster, view, 1, vec![Some(0)])
     }
 
@@ -255,7 +262,7 @@ impl Observer {
     pub fn width(&self) -> usize {
         match self.view {
             View::Cluster => CLUSTER,
-            View::Gpu => WEIGHTS,
+            View::Gpu(_) => WEIGHTS,
         }
     }
 
@@ -307,11 +314,7 @@ impl Observer {
         if lengths != expected {
             return Err(format!("an observation has {expected:?} numbers, not {lengths:?}"));
         }
-        let leftovers = match (self.view, &decider.leftovers) {
-            (View::Gpu, None) => return Err("leftovers.by_left: missing, which the view gpu reads".to_owned()),
-            (_, leftovers) => leftovers.as_deref(),
-        };
-        self.update(cluster, (&decider.profile, leftovers), &decider.fragments, c);
+        self.update(cluster, &decider.profile, &decider.fragments, c);
         let rows = &self.rows[c];
         observation.nodes.copy_from_slice(&rows.features);
         let fits = allowed.unwrap_or(&rows.fits);
@@ -319,7 +322,7 @@ impl Observer {
             *mask = i8::from(*fits);
         }
         let owner = self.owner_of[arrival].map(|owner| &self.owners[owner]).filter(|owner| owner.running != 0);
-        if self.view == View::Cluster {
+        if matches!(self.view, View::Cluster) {
             self.write_shared(cluster, summary, owner, observation.nodes);
         }
         let feasible = observation.mask.iter().filter(|mask| **mask != 0).count();
@@ -328,13 +331,7 @@ impl Observer {
         Ok(())
     }
 
-    fn update(
-        &mut self,
-        cluster: &Cluster,
-        (profile, leftovers): (&Profile, Option<&Leftovers>),
-        fragments: &[Fragments],
-        c: usize,
-    ) {
+    fn update(&mut self, cluster: &Cluster, profile: &Profile, fragments: &[Fragments], c: usize) {
         let (width, count) = (self.width(), cluster.nodes.len());
         let rows = &mut self.rows[c];
         let changed = match rows.seen.replace(self.log.len()) {
@@ -350,12 +347,10 @@ impl Observer {
                 rows.fits[n] = cluster.fits(c, n);
                 let row = &mut rows.features[n * width..][..width];
                 let (node, class) = (&cluster.nodes[n], &cluster.classes[c]);
-                match (self.view, leftovers) {
-                    (View::Gpu, Some(leftovers)) if rows.fits[n] => {
-                        write_gpu_node(leftovers, node, class, profile, row);
-                    }
-                    (View::Gpu, _) => row.fill(0.0),
-                    _ => write_node(node, class, rows.fits[n], profile, &fragments[n], row),
+                match &self.view {
+                    View::Cluster => write_node(node, class, rows.fits[n], profile, &fragments[n], row),
+                    View::Gpu(leftovers) if rows.fits[n] => write_gpu_node(leftovers, node, class, profile, row),
+                    View::Gpu(_) => row.fill(0.0),
                 }
             }
         }

@@ -54,7 +54,7 @@ def arrays_of(state: kernels.DecisionState, selection: SelectionRules, seed: int
         arrays |= {f"kube.scored.{field}": np.asarray(value) for field, value in kube.scored._asdict().items()}
         arrays["kube.static"] = kube.static.reshape(-1, len(state.nodes.gpu_count))
     if selection.learned is not None:
-        arrays |= _learned_arrays(state.learned) | tables_of(state.learned.leftovers)
+        arrays |= _learned_arrays(state.learned) | _leftover_arrays(state.learned.leftovers)
     return {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in arrays.items()}
 
 
@@ -68,8 +68,7 @@ def _learned_arrays(learned: LearnedArrays) -> Arrays:
     }
 
 
-def tables_of(tables: LeftoverTables) -> Arrays:
-    """Return leftover tables by their names in the core."""
+def _leftover_arrays(tables: LeftoverTables) -> Arrays:
     return {
         "leftovers.by_left": tables.by_left,
         "leftovers.steps": tables.steps.reshape(tables.steps.shape[0] * tables.steps.shape[1], -1),
@@ -130,7 +129,7 @@ def captured_episodes(objective: WeightedObjectives) -> Iterator[list[Arrays]]:
             arrays.update(_run_arrays(cluster, plan, BY_SCORER, *rest))
             arrays.update(_observed_arrays(simulator, plan, cluster, view(given.view)))
             if given.view == GPU.name:
-                arrays.update(tables_of(simulator.learned.leftovers))
+                arrays.update(_leftover_arrays(simulator.learned.leftovers))
             return original(cluster, *rest)
 
         original = event_arrays.new_run
@@ -152,8 +151,7 @@ def captured_episodes(objective: WeightedObjectives) -> Iterator[list[Arrays]]:
 
 def _observed_arrays(simulator: Simulator, plan: Schedule, cluster: kernels.DecisionState, view: View) -> Arrays:
     places = simulator.places
-    leftovers = tables_of(cluster.learned.leftovers) if view == GPU else {}
-    return leftovers | {
+    return _leftover_arrays(cluster.learned.leftovers) | {
         "observer.view": np.array(number_of(view)),
         "observer.rack": places.rack[plan.nodes],
         "observer.racks": np.array(places.racks),

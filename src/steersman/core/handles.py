@@ -90,6 +90,37 @@ class Decider:
         count = call("decider_contributions", self._number, class_id, labels_id, node, other, parts, parts.size)
         return parts[:count]
 
+    def add_variances(self, class_id: int, sums: Floats, counts: Floats) -> None:
+        """Add how features differ between the nodes that a class fits on; the policy must be linear.
+
+        `sums`, [4, 2, 15]: variances by kind of pod, of the features' changes and of the features after a placement.
+        `counts`, [4]: number of summands.
+        """
+        call("decider_variances", self._number, class_id, sums, counts)
+
+
+def play_requests(
+    sizes: Integers, sequence: Integers, grain: int, table: Floats, devices: Integers, chosen: Integers
+) -> None:
+    """Place requests on devices, each where the loss of a table grows least, the fullest of equals.
+
+    Args:
+        sizes: [V] milli of a device that are requested.
+        sequence: [L] places in `sizes`, in order of arrival.
+        grain: divides all milli that devices may have left.
+        table: [1001] losses by milli left.
+        devices: [1001] how many devices have so many milli left; updated.
+        chosen: [L] milli left of the device of each request, -1: it fits nowhere; written.
+    """
+    call("requests_play", sizes, len(sizes), sequence, chosen, len(sequence), grain, table, devices)
+
+
+def undo_requests(
+    sizes: Integers, sequence: Integers, chosen: Integers, devices: Integers, sums: Floats, counts: Floats
+) -> None:
+    """Undo `play_requests`; add expected final leftovers to `sums`, in GPUs, and 1 to `counts`, both [1001]."""
+    call("requests_undo", sizes, len(sizes), sequence, chosen, len(sequence), devices, sums, counts)
+
 
 class Policy:
     """A policy file, or the text of a formula.

@@ -63,6 +63,9 @@ _FUNCTIONS: dict[str, list[Any]] = {
     ],
     "decider_observe": [_NUMBER, _NUMBER, _FLAGS, SIZE, _INTEGERS, _INTEGERS, SIZE],
     "decider_contributions": [*[_NUMBER] * 5, _FLOATS, SIZE],
+    "decider_variances": [_NUMBER, _NUMBER, _FLOATS, _FLOATS],
+    "requests_play": [_INTEGERS, SIZE, _INTEGERS, _INTEGERS, SIZE, SIZE, _FLOATS, _INTEGERS],
+    "requests_undo": [_INTEGERS, SIZE, _INTEGERS, _INTEGERS, SIZE, _INTEGERS, _FLOATS, _FLOATS],
 }
 
 

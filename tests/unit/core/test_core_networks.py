@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,25 +20,28 @@ import torch
 from safetensors.numpy import save
 from tests.contract import cases
 from tests.contract.make import DRAWN, POLICIES
-from tests.support.compiled_core import arrays_of, both_begun, tables_of
+from tests.support.differential.draws import RandomDraws
+from tests.support.differential.sequences import sequence
+from tests.support.differential.sides import FileCluster
 from tests.support.nightly import examples
-from tests.unit.core.test_compiled_core import random_workload
 from tests.unit.policies.networks.test_policy_networks import ALL, observe, tensors, trained
 
 from steersman.agents.networks.score_networks import export
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.core.errors import InputError, SteersmanError
-from steersman.core.handles import NOWHERE, Decider, Policy
+from steersman.core.handles import NOWHERE, Decider, Policy, play_requests, undo_requests
 from steersman.core.library import LIBRARY
 from steersman.policies.features import CLUSTER, GPU, View
 from steersman.policies.files.policy_file import CARD, Card, open_policy, read_policy
 from steersman.policies.formula import HEADER, KIND_NAMES, open_formula
+from steersman.policies.gpu_state import planning
+from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.layers import ROUNDING
+from steersman.policies.networks.layers import ROUNDING, Array, Flags, first_best
+from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_scores.local_scores import NAMES
-from steersman.simulation.arrivals import schedule
-from steersman.simulation.event_arrays import ANSWER, DONE, NEEDS_ACTION, QUESTION
 from steersman.simulation.run import Simulator
 from steersman.workloads.topology import node_places
 
@@ -97,23 +101,27 @@ def test_core_scores_nothing_where_nothing_is_feasible() -> None:
         assert (scores == -np.inf).all()
 
 
-def decider_by_file(decider: cases.Decider, name: str, content: bytes, *, types: bool, **more: Any) -> Decider:
+def decider_by_file(decider: cases.Decider, name: str, content: bytes, *, prepared: bool) -> Decider:
     """Return a decider of the core for the cluster of another, which decides as a file says.
 
-    `types`: the profile and the leftover tables are those of the file.
+    `prepared`: the profile and the leftover tables are those of the file.
     """
-    state, places = decider.state, node_places(decider.state.nodes)
-    arrays = arrays_of(decider.live.arrays, decider.policy.selection, 7)
-    arrays = {key: array for key, array in arrays.items() if not key.startswith(("policy.", "learned.", "kube."))}
-    policy = decider.policy
-    if isinstance(policy, NetworkPolicy) and policy.view == GPU:
-        arrays |= tables_of(decider.live.arrays.learned.leftovers)
-    if types:
+    state, places, live = decider.state, node_places(decider.state.nodes), decider.live.arrays
+    arrays: Arrays = {
+        f"{part}.{key}": array
+        for part in ("nodes", "classes", "terms", "profile")
+        for key, array in getattr(live, part)._asdict().items()
+        if key not in {"scratch", "owned_total"}
+    }
+    tables = live.learned.leftovers._asdict()
+    arrays |= {f"leftovers.{key}": array for key, array in tables.items()}
+    types, sequences, length, numbers = tables["steps"].shape
+    arrays["leftovers.steps"] = tables["steps"].reshape(types * sequences, length * numbers)
+    if prepared:
         arrays = {key: array for key, array in arrays.items() if not key.startswith(("profile.", "leftovers."))}
         arrays["policy.types"] = text_array(json.dumps([[each.model, each.resources] for each in state.gpu_types]))
     return Decider(
         arrays
-        | {key: np.asarray(value) for key, value in more.items()}
         | {
             "policy.file": np.frombuffer(content, dtype=np.uint8),
             "policy.name": text_array(name),
@@ -139,7 +147,7 @@ def test_core_decides_by_files_as_the_shared_vectors_say(name: str) -> None:
         raw, decided = files[name].read_bytes(), 0
         for cluster in content["clusters"]:
             decider, classes = cases.decider_of(cluster, policy, ())
-            core, wanted = decider_by_file(decider, "f.safetensors", raw, types=True), cluster["answers"][name]
+            core, wanted = decider_by_file(decider, "f.safetensors", raw, prepared=True), cluster["answers"][name]
             eligible = decider.eligible
             expected = cases.as_array(wanted["scores"])
             for i, (c, pod) in enumerate(zip(classes, cluster["pods"], strict=True)):
@@ -165,7 +173,7 @@ def test_core_follows_placements_as_live_deciders_do(tmp_path: Path, name: str, 
     decided = 0
     for cluster in cases.read()["clusters"][:: 60 // examples(60)]:
         decider, classes = cases.decider_of(cluster, open_policy(file, "n"), profile)
-        recorder, core = cases.recorder_of(decider), decider_by_file(decider, "n", content, types=False)
+        recorder, core = cases.recorder_of(decider), decider_by_file(decider, "n", content, prepared=False)
         assert recorder is not None
         running: list[tuple[str, int, int, int]] = []
         for i in range(2 * len(classes)):
@@ -194,41 +202,37 @@ def test_core_follows_placements_as_live_deciders_do(tmp_path: Path, name: str, 
     assert decided > 100
 
 
+class Watched:
+    """A network in NumPy, each of whose choices is held to that of the core."""
+
+    def __init__(self, network: Network, core: Policy) -> None:
+        self.network, self.core = network, core
+        self.decisions = self.rounded = 0
+
+    def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
+        wanted = self.network.scores(nodes, pod, context, mask, groups)
+        scores = self.core.scores(nodes, pod, context, mask.astype(np.int8), groups.astype(np.int64))
+        np.testing.assert_allclose(scores[mask], wanted[mask], rtol=SINGLE, atol=SINGLE)
+        chosen, near = first_best(wanted, nodes), scores.max() - ROUNDING * max(1.0, abs(scores.max()))
+        # A node that looks otherwise and scores alike but for rounding may be either's choice.
+        self.rounded += chosen != first_best(scores, nodes)
+        assert scores[chosen] >= near
+        self.decisions += 1
+        return wanted
+
+
 @pytest.mark.parametrize(("name", "view"), [("linear", GPU), ("mlp", CLUSTER), ("deepsets", GPU), ("gnn", CLUSTER)])
 def test_core_chooses_by_networks_as_runs_do(tmp_path: Path, name: str, view: View) -> None:
-    file, decisions, rounded = tmp_path / "n.safetensors", 0, 0
+    file = tmp_path / "n.safetensors"
     file.write_bytes(network_file(name, "none", view)[1])
-    policy, core = open_policy(file, "n"), Policy("n", file.read_bytes())
+    policy = open_policy(file, "n")
     assert isinstance(policy, NetworkPolicy)
-    for seed in range(6_000, 6_000 + examples(40)):
-        workload = random_workload(seed, runs=bool(seed % 2))
-        protocol = "arrivals" if seed % 2 else "timed"
-        plan = schedule(workload, protocol, seed=seed, ratio=1.3, load=None, mean_duration=None)
-        simulator = Simulator(workload)
-        execution, engine = both_begun(simulator, plan, policy, seed, view)
-        places = simulator.places
-        groups = np.stack([places.rack, places.server], axis=1)[plan.nodes].astype(np.int64)
-        while execution.advance(1 << 40) == NEEDS_ACTION:
-            assert engine.advance(1 << 40) == NEEDS_ACTION
-            execution.answer()
-            nodes = np.empty((len(groups), len(view.node)), dtype=np.float32)
-            pod, context = np.empty(len(view.pod), np.float32), np.empty(len(view.context), np.float32)
-            mask = np.empty(len(groups), dtype=np.int8)
-            engine.observe(nodes, pod, context, mask)
-            assert engine.question == execution.run.question[QUESTION]
-            chosen = int(execution.run.question[ANSWER])
-            scores = core.scores(nodes, pod, context, mask, groups)
-            best, room = scores.max(), ROUNDING * max(1.0, abs(scores.max()))
-            # Nodes that score alike but for rounding are each arithmetic's own choice, unless they look alike.
-            near = np.flatnonzero(scores >= best - room)
-            alike = near[(nodes[near] == nodes[scores.argmax()]).all(axis=1)]
-            assert chosen == alike[0] or (len(alike) < len(near) and chosen in near)
-            rounded += chosen != alike[0]
-            decisions += 1
-            engine.answer(chosen)
-        assert engine.advance(1 << 40) == DONE
-    assert decisions > 300
-    assert rounded < decisions / 100
+    watched = Watched(policy.network, Policy("n", file.read_bytes()))
+    for seed in range(6_000, 6_000 + examples(20)):
+        workload = FileCluster(sequence(RandomDraws(seed), 60)).workload
+        Simulator(workload).run(replace(policy, network=watched), protocol="arrivals", seed=seed)
+    assert watched.decisions > 200
+    assert watched.rounded < watched.decisions / 100
 
 
 def changed(content: bytes, folder: Path, change: Callable[[Json, Arrays], object]) -> bytes:
@@ -394,7 +398,7 @@ def test_core_reads_formulas_as_python_does(tmp_path: Path) -> None:
             with cases.policy_files() as files:
                 profile = cases.open_as_said(POLICIES[0], files)[1]
             decider, classes = cases.decider_of(cluster, policy, profile)
-            core = decider_by_file(decider, str(file), text, types=False)
+            core = decider_by_file(decider, str(file), text, prepared=False)
             for c in classes:
                 choice = decider.choose(PodQuery(c))
                 assert core.decide(c) == ((-1, 0) if choice is None else (choice.slot, choice.devices))
@@ -449,7 +453,7 @@ def test_core_explains_scores_as_python_does(name: str) -> None:
         policy, raw = open_policy(files[name], name), files[name].read_bytes()
     for cluster in content["clusters"][::6]:
         decider, classes = cases.decider_of(cluster, policy, ())
-        core = decider_by_file(decider, name, raw, types=True)
+        core = decider_by_file(decider, name, raw, prepared=True)
         view = policy.view if isinstance(policy, NetworkPolicy) else GPU
         names = [*NAMES, *(feature.name for feature in view.node)]
         for c, pod in zip(classes, cluster["pods"], strict=True):
@@ -472,3 +476,51 @@ def test_core_explains_scores_as_python_does(name: str) -> None:
                 assert contribution == pytest.approx(each.contribution, abs=tolerance)
                 compared += 1
     assert compared > 50
+
+
+def test_core_adds_variances_of_features_as_the_kernel_does() -> None:
+    with cases.policy_files() as files:
+        policy, raw = open_policy(files["linear"], "linear"), files["linear"].read_bytes()
+    sums, counts, variances = np.zeros((4, 2, FEATURES)), np.zeros(4), empty_variances()
+    for cluster in cases.read()["clusters"][::6]:
+        decider, classes = cases.decider_of(cluster, policy, ())
+        core, live = decider_by_file(decider, "f", raw, prepared=True), decider.live.arrays
+        for c in classes:
+            core.add_variances(c, sums, counts)
+            accumulate_variance(live.learned, live.profile, live.nodes, live.classes, c, variances)
+    assert counts.tolist() == variances.counts.tolist()
+    assert counts.min() > 5
+    assert sums.tolist() == variances.sums.tolist()
+
+
+def test_core_plays_requests_as_the_kernels_do() -> None:
+    draws, refused = np.random.default_rng(4), 0
+    for grain in (10, 50, 1):
+        sizes = np.unique(draws.integers(1, 1000 // grain + 1, 5) * grain)
+        sequence = draws.integers(len(sizes), size=300)
+        table = draws.normal(size=1001).cumsum()
+        devices, chosen = np.zeros((2, 1001), dtype=np.int64), np.zeros((2, 300), dtype=np.int64)
+        devices[:, 1000] = 60
+        planning.play(sizes, sequence, grain, table, devices[0], chosen[0])
+        play_requests(sizes, sequence, grain, table, devices[1], chosen[1])
+        assert chosen[0].tolist() == chosen[1].tolist()
+        assert devices[0].tolist() == devices[1].tolist()
+        refused += (chosen[0] < 0).sum()
+        sums, counts = np.zeros((2, 1001)), np.zeros((2, 1001))
+        planning.backward_pass(sizes, sequence, chosen[0], devices[0], np.zeros(1001), sums[0], counts[0])
+        undo_requests(sizes, sequence, chosen[1], devices[1], sums[1], counts[1])
+        assert devices[1].tolist() == devices[0].tolist()
+        assert sums[1].tolist() == sums[0].tolist()
+        assert counts[1].tolist() == counts[0].tolist()
+    assert refused > 0
+
+
+def test_core_refuses_requests_that_are_none() -> None:
+    sizes, ones, table = np.array([300]), np.ones(1, dtype=np.int64), np.zeros(1001)
+    devices = np.zeros(1001, dtype=np.int64)
+    with pytest.raises(SteersmanError, match=r"^sequence: 1 is not in 0\.\.1$"):
+        play_requests(sizes, ones, 1, table, devices, ones.copy())
+    with pytest.raises(SteersmanError, match=r"^sizes: 1001 is not in 0\.\.1001$"):
+        play_requests(sizes + 701, ones - 1, 1, table, devices, ones.copy())
+    with pytest.raises(SteersmanError, match=r"^chosen: less than the request$"):
+        undo_requests(sizes, ones - 1, 200 * ones, devices, table, table)
