@@ -12,6 +12,8 @@ use crate::cluster::Cluster;
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, State, Stop};
 use crate::episode::{Batch, Observations, Results};
+use crate::planning::{AMOUNTS, Requests};
+use crate::policy::Policy;
 use crate::reservation::fits_together;
 use crate::rules::RULES;
 use crate::views::Observation;
@@ -32,6 +34,7 @@ enum Object {
     Decider(Arc<Mutex<Decider>>),
     Engine(Arc<Mutex<Engine>>),
     Batch(Arc<Mutex<Batch>>),
+    Policy(Arc<Policy>),
 }
 
 thread_local! {
@@ -99,6 +102,13 @@ fn with_batch(number: i64, call: impl FnOnce(&mut Batch) -> Result<i64>) -> i64 
     answer(|| match object(number)? {
         Object::Batch(batch) => ask(&batch, call),
         _ => Err(format!("object {number} is not a batch")),
+    })
+}
+
+fn with_policy(number: i64, call: impl FnOnce(&Policy) -> Result<i64>) -> i64 {
+    answer(|| match object(number)? {
+        Object::Policy(policy) => call(&policy),
+        _ => Err(format!("object {number} is not a policy")),
     })
 }
 
@@ -188,7 +198,7 @@ pub unsafe extern "C" fn steersman_decider_decide(decider: i64, class: i64, labe
     let out = unsafe { std::slice::from_raw_parts_mut(choice, 2) };
     with_decider(decider, |decider| {
         let (c, labels) = decider.pod(class, labels)?;
-        let choice = decider.decide(c, labels);
+        let choice = decider.decide(c, labels)?;
         out.copy_from_slice(&choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]));
         Ok(i64::from(choice.is_some()))
     })
@@ -261,7 +271,7 @@ pub unsafe extern "C" fn steersman_decider_fill(
         for i in 0..length {
             let (c, labels) = decider.pod(classes[i], labels[i])?;
             (nodes[i], devices[i]) = (-1, 0);
-            if let Some(choice) = decider.decide(c, labels) {
+            if let Some(choice) = decider.decide(c, labels)? {
                 decider.place(c, labels, choice);
                 (nodes[i], devices[i]) = (choice.node as i64, choice.devices as i64);
                 placed += 1;
@@ -753,4 +763,218 @@ pub unsafe extern "C" fn steersman_batch_rule(batch: i64, rule: i64, actions: *m
 #[unsafe(no_mangle)]
 pub extern "C" fn steersman_batch_engine(batch: i64, e: usize) -> i64 {
     with_batch(batch, |batch| Ok(keep(Object::Engine(Arc::new(Mutex::new(batch.episode(e)?.engine.clone()))))))
+}
+
+/// Read the bytes of a policy file of this name, see `Policy::read`; return its number.
+///
+/// # Safety
+/// `bytes` and `name` have these lengths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_policy_new(
+    bytes: *const u8,
+    length: usize,
+    name: *const u8,
+    name_length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (bytes, name) =
+        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts(name, name_length)) };
+    answer(|| Ok(keep(Object::Policy(Arc::new(Policy::read(&String::from_utf8_lossy(name), bytes)?)))))
+}
+
+/// Write the card of a policy in JSON, as far as there is room; return its length, 0 of a formula.
+///
+/// # Safety
+/// `card` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_policy_card(policy: i64, card: *mut u8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(card, length) };
+    with_policy(policy, |policy| {
+        let text = policy.card_text()?;
+        let count = text.len().min(length);
+        buffer[..count].copy_from_slice(&text.as_bytes()[..count]);
+        Ok(text.len() as i64)
+    })
+}
+
+/// Write the scores of a network by node, -inf where the pod may not run.
+///
+/// # Safety
+/// The arrays have `lengths[0]` to `lengths[4]` numbers, `scores` as many as the mask, and `lengths` five.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_policy_scores(
+    policy: i64,
+    nodes: *const f32,
+    pod: *const f32,
+    context: *const f32,
+    mask: *const i8,
+    groups: *const i64,
+    scores: *mut f64,
+    lengths: *const usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let lengths = unsafe { std::slice::from_raw_parts(lengths, 5) };
+    // SAFETY: the caller's, as above.
+    let (nodes, pod, context, mask, groups, scores) = unsafe {
+        (
+            std::slice::from_raw_parts(nodes, lengths[0]),
+            std::slice::from_raw_parts(pod, lengths[1]),
+            std::slice::from_raw_parts(context, lengths[2]),
+            std::slice::from_raw_parts(mask, lengths[3]),
+            std::slice::from_raw_parts(groups, lengths[4]),
+            std::slice::from_raw_parts_mut(scores, lengths[3]),
+        )
+    };
+    with_policy(policy, |policy| {
+        let (mut nodes, mut pod, mut context, mut mask) =
+            (nodes.to_vec(), pod.to_vec(), context.to_vec(), mask.to_vec());
+        let observation = Observation { nodes: &mut nodes, pod: &mut pod, context: &mut context, mask: &mut mask };
+        scores.copy_from_slice(&policy.scores(&observation, groups)?);
+        Ok(0)
+    })
+}
+
+/// Say what the next decisions of a network observe in addition to the cluster, see `Decider::observe`.
+///
+/// # Safety
+/// `eligible` has a number of each node, and the other two arrays `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_observe(
+    decider: i64,
+    waiting: i64,
+    eligible: *const i8,
+    nodes: usize,
+    owner_nodes: *const i64,
+    owner_pods: *const i64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let eligible = unsafe { std::slice::from_raw_parts(eligible, nodes) };
+    // SAFETY: the caller's, as above.
+    let (owner_nodes, owner_pods) =
+        unsafe { (std::slice::from_raw_parts(owner_nodes, length), std::slice::from_raw_parts(owner_pods, length)) };
+    with_decider(decider, |decider| {
+        let pods: Vec<(i64, i64)> = owner_nodes.iter().copied().zip(owner_pods.iter().copied()).collect();
+        decider.observe(waiting, eligible.iter().map(|&flag| flag != 0).collect(), &pods)?;
+        Ok(0)
+    })
+}
+
+/// Write what prefers one node to another, by parts of the score; return how many, see `Decider::contributions`.
+///
+/// A part is four numbers: its own, its values on both nodes, and its contribution.
+///
+/// # Safety
+/// `parts` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_contributions(
+    decider: i64,
+    class: i64,
+    labels: i64,
+    node: i64,
+    other: i64,
+    parts: *mut f64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let rows = unsafe { std::slice::from_raw_parts_mut(parts, length) };
+    with_decider(decider, |decider| {
+        let (c, labels) = decider.pod(class, labels)?;
+        let nodes = [choice(decider, node, 0)?.node, choice(decider, other, 0)?.node];
+        let parts = decider.contributions(c, labels, nodes)?;
+        if length < 4 * parts.len() {
+            return Err(format!("parts: expected room for {} numbers, has {length}", 4 * parts.len()));
+        }
+        for (row, part) in rows.chunks_exact_mut(4).zip(&parts) {
+            row.copy_from_slice(&[part.number as f64, part.value, part.other, part.contribution]);
+        }
+        Ok(parts.len() as i64)
+    })
+}
+
+/// Add variances of features to sums by kind of pod, see `Decider::add_variances`.
+///
+/// # Safety
+/// `sums` has room for 120 numbers, and `counts` for four.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_variances(
+    decider: i64,
+    class: i64,
+    sums: *mut f64,
+    counts: *mut f64,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (sums, counts) =
+        unsafe { (std::slice::from_raw_parts_mut(sums, 120), std::slice::from_raw_parts_mut(counts, 4)) };
+    with_decider(decider, |decider| {
+        let (c, _) = decider.pod(class, 0)?;
+        decider.add_variances(c, sums, counts)?;
+        Ok(0)
+    })
+}
+
+/// Place requests on devices, see `Requests::play`.
+///
+/// # Safety
+/// `sizes` has `size_count` numbers, `sequence` and `chosen` have `length`, `table` and `devices` 1001.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_requests_play(
+    sizes: *const i64,
+    size_count: usize,
+    sequence: *const i64,
+    chosen: *mut i64,
+    length: usize,
+    grain: usize,
+    table: *const f64,
+    devices: *mut i64,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (sizes, sequence, chosen, table, devices) = unsafe {
+        (
+            std::slice::from_raw_parts(sizes, size_count),
+            std::slice::from_raw_parts(sequence, length),
+            std::slice::from_raw_parts_mut(chosen, length),
+            std::slice::from_raw_parts(table, AMOUNTS),
+            std::slice::from_raw_parts_mut(devices, AMOUNTS),
+        )
+    };
+    answer(|| {
+        Requests::new(sizes, sequence)?.play(grain, table, devices, chosen);
+        Ok(0)
+    })
+}
+
+/// Undo `steersman_requests_play`, see `Requests::undo`.
+///
+/// # Safety
+/// `sizes` has `size_count` numbers, `sequence` and `chosen` have `length`, the other arrays 1001.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_requests_undo(
+    sizes: *const i64,
+    size_count: usize,
+    sequence: *const i64,
+    chosen: *const i64,
+    length: usize,
+    devices: *mut i64,
+    sums: *mut f64,
+    counts: *mut f64,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (sizes, sequence, chosen) = unsafe {
+        (
+            std::slice::from_raw_parts(sizes, size_count),
+            std::slice::from_raw_parts(sequence, length),
+            std::slice::from_raw_parts(chosen, length),
+        )
+    };
+    // SAFETY: the caller's, as above.
+    let (devices, sums, counts) = unsafe {
+        (
+            std::slice::from_raw_parts_mut(devices, AMOUNTS),
+            std::slice::from_raw_parts_mut(sums, AMOUNTS),
+            std::slice::from_raw_parts_mut(counts, AMOUNTS),
+        )
+    };
+    answer(|| Requests::new(sizes, sequence)?.undo(chosen, devices, sums, counts).map(|()| 0))
 }

@@ -28,6 +28,7 @@ macro_rules! element {
     };
 }
 
+element!(u8, U8);
 element!(i64, I64);
 element!(i32, I32);
 element!(f64, F64);

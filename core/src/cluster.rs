@@ -2,6 +2,7 @@
 //! cancel exactly.
 
 use crate::arrays::{Arrays, Result, index};
+use crate::policy::read_types;
 
 /// Milli of a whole GPU.
 pub const GPU: i64 = 1000;
@@ -211,7 +212,11 @@ fn read_nodes(arrays: &Arrays) -> Result<Vec<Node>> {
     }
     let gpu_free: Vec<Vec<i64>> = arrays.rows_of("nodes.gpu_free", count, devices)?;
     let gpu_count = arrays.indices("nodes.gpu_count", devices + 1)?;
-    let gpu_type = arrays.indices("nodes.gpu_model", arrays.columns::<bool>("profile.accepts")?)?;
+    let types = match read_types(arrays)? {
+        Some(types) => types.len() + 1,
+        None => arrays.columns::<bool>("profile.accepts")?,
+    };
+    let gpu_type = arrays.indices("nodes.gpu_model", types)?;
     let gpu_kinds: Vec<Vec<i64>> = arrays.rows_of("nodes.gpu_kinds", count, devices + 1)?;
     if gpu_count.len() != count || gpu_type.len() != count {
         return Err(format!("nodes.gpu_count, nodes.gpu_model: expected {count} values"));

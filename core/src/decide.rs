@@ -6,13 +6,15 @@ use crate::constraints::Terms;
 use crate::fragmentation::{Fragments, Profile};
 use crate::kube::Kube;
 use crate::learned::Learned;
+use crate::network_rule::NetworkRule;
+use crate::policy::{Member, Policy};
 use crate::random::Random;
-use crate::rules::{BEST_FIT, Candidate, RULES, Score, fgd_share};
+use crate::rules::{BEST_FIT, Candidate, FGD, RULES, fgd_share};
 use crate::table::{Parts, ScoreTable};
 
 /// How the node is chosen.
 #[derive(Clone)]
-enum NodeRule {
+pub enum NodeRule {
     /// The highest score, the first of equals.
     Best {
         scorer: Scorer,
@@ -22,13 +24,15 @@ enum NodeRule {
     Kube(Box<Kube>),
     /// The host chooses.
     External,
+    /// The highest score of a network over what it observes.
+    Network(Box<NetworkRule>),
 }
 
 /// How a node is scored.
 #[derive(Clone)]
-enum Scorer {
-    /// A weighted sum of rules.
-    Sum(Vec<(Score, f64)>),
+pub enum Scorer {
+    /// A weighted sum of rules, by their places in `RULES`.
+    Sum(Vec<(usize, f64)>),
     Learned(Box<Learned>),
 }
 
@@ -56,7 +60,7 @@ pub struct Decider {
     pub terms: Terms,
     pub profile: Profile,
     pub fragments: Vec<Fragments>,
-    node_rule: NodeRule,
+    pub node_rule: NodeRule,
     device_rule: DeviceRule,
     random: Random,
     /// The feasible nodes of the pod that is decided, where they are not just those that it fits on.
@@ -64,45 +68,100 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// Read a cluster and a policy: `nodes.*`, `classes.*`, `terms.*`, `profile.*`, `policy.*`, and `kube.*` of a
-    /// profile of kube-scheduler.
+    /// Read a cluster and a policy: `nodes.*`, `classes.*`, `terms.*`, `profile.*`, `policy.*`; and of some policies
+    /// `kube.*`, `learned.*`, `leftovers.*` or `observer.*`.
+    ///
+    /// With `policy.file`, the bytes of a policy file of the name `policy.name`, the file says how nodes and devices are
+    /// chosen; `policy.member` is who decides of a portfolio. With `policy.types`, the GPU types of the cluster in JSON,
+    /// `[[model, [name, ...]], ...]`, the profile and the leftover tables are those of the file.
     pub fn read(arrays: &Arrays) -> Result<Self> {
         let cluster = Cluster::read(arrays)?;
-        let (nodes, classes) = (cluster.nodes.len(), cluster.classes.len());
-        let terms = Terms::read(arrays, nodes, classes)?;
-        let profile = Profile::read(arrays)?;
-        let node_rule = match arrays.number("policy.node")? {
-            0 if arrays.list::<i64>("policy.functions")? == [LEARNED] => NodeRule::Best {
-                scorer: Scorer::Learned(Box::new(Learned::read(arrays, &cluster, &profile)?)),
-                table: ScoreTable::new(nodes, classes, None),
-            },
+        let terms = Terms::read(arrays, cluster.nodes.len(), cluster.classes.len())?;
+        let policy = if arrays.has("policy.file") { Some(read_file(arrays)?) } else { None };
+        let profile = match &policy {
+            Some(policy) => policy.profile(arrays)?,
+            None => Profile::read(arrays)?,
+        };
+        let seed = arrays.number("policy.seed")? as u64;
+        let mut decider = Decider {
+            fragments: cluster.nodes.iter().map(|node| profile.fragments(node)).collect(),
+            mask: vec![false; cluster.nodes.len()],
+            cluster,
+            terms,
+            profile,
+            node_rule: NodeRule::External,
+            device_rule: DeviceRule::BestFit,
+            random: Random::new(seed),
+        };
+        match policy {
+            Some(policy) => decider.follow_file(arrays, policy)?,
+            None => decider.follow_arrays(arrays)?,
+        }
+        Ok(decider)
+    }
+
+    /// Decide as `policy.node` and `policy.devices` say.
+    fn follow_arrays(&mut self, arrays: &Arrays) -> Result<()> {
+        self.node_rule = match arrays.number("policy.node")? {
+            0 if arrays.list::<i64>("policy.functions")? == [LEARNED] => {
+                let learned = Learned::read(arrays, &self.cluster, &self.profile)?;
+                self.best(Scorer::Learned(Box::new(learned)))
+            }
             0 => {
                 let functions = arrays.indices("policy.functions", RULES.len())?;
                 let weights: Vec<f64> = arrays.list_of("policy.weights", functions.len())?;
-                // Alone, `best-fit` is compared as it is.
-                let is_sum = functions.len() > 1;
-                let is_normalized = |&(rule, _): &(usize, f64)| is_sum && rule == BEST_FIT;
-                let (normalized, plain): (Vec<_>, Vec<_>) = functions.into_iter().zip(weights).partition(is_normalized);
-                NodeRule::Best {
-                    scorer: Scorer::Sum(plain.into_iter().map(|(rule, weight)| (RULES[rule].1, weight)).collect()),
-                    table: ScoreTable::new(nodes, classes, normalized.first().map(|(_, weight)| *weight)),
-                }
+                self.best(Scorer::Sum(functions.into_iter().zip(weights).collect()))
             }
             1 => NodeRule::Random,
-            2 => NodeRule::Kube(Box::new(Kube::read(arrays, &cluster, &terms)?)),
+            2 => NodeRule::Kube(Box::new(Kube::read(arrays, &self.cluster, &self.terms)?)),
             3 => NodeRule::External,
             other => return Err(format!("policy.node: {other} is no rule")),
         };
-        let device_rule = match arrays.number("policy.devices")? {
+        self.device_rule = match arrays.number("policy.devices")? {
             0 => DeviceRule::BestFit,
             1 => DeviceRule::Fgd,
             2 => DeviceRule::Random,
-            3 if matches!(node_rule, NodeRule::Best { scorer: Scorer::Learned(_), .. }) => DeviceRule::Learned,
+            3 if matches!(self.node_rule, NodeRule::Best { scorer: Scorer::Learned(_), .. }) => DeviceRule::Learned,
             other => return Err(format!("policy.devices: {other} is no rule")),
         };
-        let random = Random::new(arrays.number("policy.seed")? as u64);
-        let fragments = cluster.nodes.iter().map(|node| profile.fragments(node)).collect();
-        Ok(Decider { cluster, terms, profile, fragments, node_rule, device_rule, random, mask: vec![false; nodes] })
+        Ok(())
+    }
+
+    /// Decide as a policy file says.
+    fn follow_file(&mut self, arrays: &Arrays, mut policy: Policy) -> Result<()> {
+        let number = if arrays.has("policy.member") { arrays.number("policy.member")? } else { 0 };
+        let member = policy.members.swap_remove(index("policy.member", number, policy.members.len())?);
+        (self.node_rule, self.device_rule) = match member {
+            Member::Rule(rule) => {
+                let devices = if rule == FGD { DeviceRule::Fgd } else { DeviceRule::BestFit };
+                (self.best(Scorer::Sum(vec![(rule, 1.0)])), devices)
+            }
+            Member::Learned(weights) => {
+                let leftovers = policy.leftovers(arrays, &self.profile)?;
+                let learned = Learned::new(weights, leftovers, &self.cluster, &self.profile);
+                (self.best(Scorer::Learned(Box::new(learned))), DeviceRule::Learned)
+            }
+            Member::Network(network) => {
+                let leftovers = match policy.view.name {
+                    "cluster" => None,
+                    "gpu" => Some(policy.leftovers(arrays, &self.profile)?),
+                    other => return Err(format!("policy.file: has the view '{other}', which the host observes")),
+                };
+                let rule = NetworkRule::read(arrays, &self.cluster, leftovers, (policy.name, *network))?;
+                (NodeRule::Network(Box::new(rule)), DeviceRule::BestFit)
+            }
+        };
+        Ok(())
+    }
+
+    fn best(&self, scorer: Scorer) -> NodeRule {
+        let normalized = match &scorer {
+            // Alone, `best-fit` is compared as it is.
+            Scorer::Sum(rules) if rules.len() > 1 => rules.iter().find(|(rule, _)| *rule == BEST_FIT),
+            _ => None,
+        };
+        let (nodes, classes) = (self.cluster.nodes.len(), self.cluster.classes.len());
+        NodeRule::Best { table: ScoreTable::new(nodes, classes, normalized.map(|(_, weight)| *weight)), scorer }
     }
 
     pub fn nodes(&self) -> usize {
@@ -115,22 +174,32 @@ impl Decider {
     }
 
     /// Choose the node and the devices of a pod, without placing it; None: it fits nowhere.
-    pub fn decide(&mut self, c: usize, labels: usize) -> Option<Choice> {
+    pub fn decide(&mut self, c: usize, labels: usize) -> Result<Option<Choice>> {
+        let is_masked = self.find_feasible_if_masked(c, labels);
+        let node = match self.node_rule {
+            NodeRule::Network(_) => self.choose_by_network(c, is_masked)?,
+            _ => self.choose_node(c, labels, is_masked),
+        };
+        Ok(node.map(|node| Choice { node, devices: self.devices_on(c, node) }))
+    }
+
+    /// Whether a run has to choose for this decider: the host does, or a network by what the run observes.
+    pub fn asks_host(&self) -> bool {
+        matches!(self.node_rule, NodeRule::External | NodeRule::Network(_))
+    }
+
+    /// Find the feasible nodes if other pods matter; return whether they do.
+    pub fn find_feasible_if_masked(&mut self, c: usize, labels: usize) -> bool {
         let is_masked = self.terms.has_rules(c, labels);
         if is_masked {
             self.find_feasible(c, labels);
         }
-        let node = self.choose_node(c, labels, is_masked)?;
-        Some(Choice { node, devices: self.devices_on(c, node) })
+        is_masked
     }
 
     /// A node as rules see it.
     pub fn candidate(&self, n: usize) -> Candidate<'_> {
         Candidate { node: &self.cluster.nodes[n], fragments: &self.fragments[n], profile: &self.profile }
-    }
-
-    pub fn asks_host(&self) -> bool {
-        matches!(self.node_rule, NodeRule::External)
     }
 
     /// Write into `mask` the nodes that meet every hard constraint, those on other pods included.
@@ -142,7 +211,7 @@ impl Decider {
         self.terms.refuse(c, labels, &mut self.mask);
     }
 
-    /// Choose the node of a pod, among those of `mask` if that is what it has; None: it fits nowhere, or the host chooses.
+    /// Choose the node of a pod, among those of `mask` if that is what it has; None: it fits nowhere, or see `asks_host`.
     pub fn choose_node(&mut self, c: usize, labels: usize, is_masked: bool) -> Option<usize> {
         let mask = is_masked.then_some(self.mask.as_slice());
         match &mut self.node_rule {
@@ -158,7 +227,7 @@ impl Decider {
                 }
             }
             NodeRule::Kube(kube) => kube.choose(&self.cluster, &self.terms, c, labels, mask),
-            NodeRule::External => None,
+            NodeRule::External | NodeRule::Network(_) => None,
         }
     }
 
@@ -185,9 +254,9 @@ impl Decider {
 
     /// Write the scores of the rules by node, -inf where the pod may not run.
     pub fn scores(&mut self, c: usize, labels: usize, scores: &mut [f64]) -> Result<()> {
-        let is_masked = self.terms.has_rules(c, labels);
-        if is_masked {
-            self.find_feasible(c, labels);
+        let is_masked = self.find_feasible_if_masked(c, labels);
+        if matches!(self.node_rule, NodeRule::Network(_)) {
+            return self.scores_by_network(c, is_masked, scores);
         }
         let NodeRule::Best { scorer, table } = &mut self.node_rule else {
             return Err("the policy has no table of scores".to_owned());
@@ -224,13 +293,22 @@ impl Decider {
 
     fn follow(&mut self, n: usize) {
         self.fragments[n] = self.profile.fragments(&self.cluster.nodes[n]);
-        if let NodeRule::Best { scorer, table } = &mut self.node_rule {
-            if let Scorer::Learned(learned) = scorer {
-                learned.refresh(&self.cluster, &self.profile, n);
+        match &mut self.node_rule {
+            NodeRule::Best { scorer, table } => {
+                if let Scorer::Learned(learned) = scorer {
+                    learned.refresh(&self.cluster, &self.profile, n);
+                }
+                table.changed(n);
             }
-            table.changed(n);
+            NodeRule::Network(rule) => rule.changed(n),
+            _ => {}
         }
     }
+}
+
+fn read_file(arrays: &Arrays) -> Result<Policy> {
+    let name = String::from_utf8(arrays.list("policy.name")?).map_err(|_| "policy.name: expected UTF-8")?;
+    Policy::read(&name, &arrays.list::<u8>("policy.file")?)
 }
 
 /// The number of a learned policy among the functions of a table.
@@ -254,8 +332,9 @@ fn refresh(
             Scorer::Learned(learned) => Parts { plain: learned.score(&candidate, c, class, n).0, raw: 0 },
             Scorer::Sum(rules) => {
                 let mut plain = 0.0;
-                for (rule, weight) in rules {
-                    plain += *weight * rule(&candidate, class) as f64;
+                let is_alone = rules.len() == 1;
+                for &(rule, weight) in rules.iter().filter(|(rule, _)| is_alone || *rule != BEST_FIT) {
+                    plain += weight * RULES[rule].1(&candidate, class) as f64;
                 }
                 Parts { plain, raw: if is_normalized { RULES[BEST_FIT].1(&candidate, class) } else { 0 } }
             }

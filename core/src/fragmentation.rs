@@ -11,24 +11,35 @@ use crate::cluster::{CPU, Node};
 /// A kind of pod by which fragmentation is measured.
 #[derive(Clone)]
 pub struct TypicalPod {
-    cpu: i64,
-    gpu_count: i64,
-    /// Its milli per device, and their index in `Profile::sizes`.
-    milli: i64,
-    size: usize,
+    pub cpu: i64,
+    pub gpu_count: i64,
+    /// Index of its milli per device in `Profile::sizes`.
+    pub size: usize,
     /// Its share of the profile.
-    share: f64,
-    /// Whether it may use devices of the type.
-    is_accepted: bool,
+    pub share: f64,
+    /// Whether it may use devices of each type.
+    pub accepts: Vec<bool>,
 }
 
 /// What a policy knows of the pods to come.
 #[derive(Clone)]
 pub struct Profile {
     /// The distinct milli per device that typical pods request.
-    sizes: Vec<i64>,
-    /// The typical pods by type of devices, each list in the order of the profile.
-    pods: Vec<Vec<TypicalPod>>,
+    pub sizes: Vec<i64>,
+    pub pods: Vec<TypicalPod>,
+    /// The same pods by type of devices, each list in the order of `pods`.
+    by_type: Vec<Vec<TypedPod>>,
+}
+
+/// A typical pod as devices of one type see it, in one place.
+#[derive(Clone)]
+struct TypedPod {
+    cpu: i64,
+    gpu_count: i64,
+    milli: i64,
+    size: usize,
+    share: f64,
+    is_accepted: bool,
 }
 
 /// Devices with at least so much left, and the milli left on the others.
@@ -81,22 +92,28 @@ impl Profile {
         let share: Vec<f64> = arrays.list_of("profile.share", count)?;
         let types = arrays.columns::<bool>("profile.accepts")?;
         let accepts: Vec<Vec<bool>> = arrays.rows_of("profile.accepts", count, types)?;
-        let mut pods = vec![Vec::with_capacity(count); types];
+        let mut pods = Vec::with_capacity(count);
         for (i, accepts) in accepts.into_iter().enumerate() {
             let size = if gpu_count[i] == 0 { 0 } else { index("profile.value", value[i], sizes.len())? };
-            let milli = sizes.get(size).copied().unwrap_or(0);
-            for (pods, is_accepted) in pods.iter_mut().zip(accepts) {
-                pods.push(TypicalPod {
-                    cpu: cpu[i],
-                    gpu_count: gpu_count[i],
-                    milli,
-                    size,
-                    share: share[i],
-                    is_accepted,
-                });
-            }
+            pods.push(TypicalPod { cpu: cpu[i], gpu_count: gpu_count[i], size, share: share[i], accepts });
         }
-        Ok(Profile { sizes, pods })
+        Ok(Profile::new(sizes, pods, types))
+    }
+
+    /// Make a profile of pods that say for so many types whether they accept them.
+    pub fn new(sizes: Vec<i64>, pods: Vec<TypicalPod>, types: usize) -> Self {
+        let typed = |gpu_type: usize| {
+            let pod = |pod: &TypicalPod| TypedPod {
+                cpu: pod.cpu,
+                gpu_count: pod.gpu_count,
+                milli: sizes.get(pod.size).copied().unwrap_or(0),
+                size: pod.size,
+                share: pod.share,
+                is_accepted: pod.accepts[gpu_type],
+            };
+            pods.iter().map(pod).collect()
+        };
+        Profile { by_type: (0..types).map(typed).collect(), sizes, pods }
     }
 
     /// Return the fragmentation of a node as it is.
@@ -135,7 +152,7 @@ impl Profile {
         change: DeviceChange,
     ) -> [f64; CAUSES] {
         let mut causes = [0.0; CAUSES];
-        for pod in &self.pods[gpu_type] {
+        for pod in &self.by_type[gpu_type] {
             let (cause, milli) = pod.fragmented(fragments, cpu, idle, change);
             causes[cause as usize] += pod.share * milli as f64;
         }
@@ -143,7 +160,7 @@ impl Profile {
     }
 }
 
-impl TypicalPod {
+impl TypedPod {
     #[inline]
     fn fragmented(&self, fragments: &Fragments, cpu: i64, idle: i64, change: DeviceChange) -> (Cause, i64) {
         let enough_cpu = cpu >= self.cpu;

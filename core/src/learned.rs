@@ -10,41 +10,49 @@
 //! with the features f, FGD's integer score and the scores r of other rules. Few distinct states occur, so their weighted
 //! features are kept by a hash of the state: a sum over devices, so that a placement changes it by the devices it takes.
 
+use std::sync::Arc;
+
 use crate::arrays::{Arrays, Result};
 use crate::cluster::{CPU, Class, Cluster, GPU, MEMORY, Node};
 use crate::fragmentation::{Fragments, Profile};
 use crate::random::{GOLDEN, mixed};
-use crate::rules::{Candidate, RULES, fgd_points};
+use crate::rules::{Candidate, FGD, RULES, fgd_points};
+use crate::views::{POD, write_pod};
 
 pub const FEATURES: usize = 15;
+/// Weights of a kind of pod: of the state after a placement, of its change, of FGD's score.
+pub const WEIGHTS: usize = 2 * FEATURES + 1;
 /// Kinds of pods: no GPU, a share of one, one GPU, several.
 pub const KINDS: usize = 4;
 /// States whose values are kept, a power of two.
 const STATES: usize = 1 << 16;
+
+/// More milli-CPU than any node has: what a pod requests of devices that it does not accept.
+pub const MOST_CPU: i64 = 1 << 60;
 
 /// What typical pods leave of a node, by the profile of a workload.
 #[derive(Clone)]
 pub struct Leftovers {
     /// By free milli of a device, in GPUs: the expected final loss, the rest beside the largest typical pod that fits, the
     /// free GPU if no typical pod fits, and the free GPU squared.
-    by_left: Vec<[f64; 4]>,
+    pub by_left: Vec<[f64; 4]>,
     /// By GPU type: sequences of typical pods. The second half of them consists of pods with GPUs.
-    sequences: Vec<Vec<Vec<Step>>>,
+    pub sequences: Vec<Vec<Vec<Step>>>,
     /// Requested milli-CPU per GPU milli and per byte of memory, and per whole GPU.
-    cpu_per_gpu: f64,
-    cpu_per_memory: f64,
-    unit: f64,
+    pub cpu_per_gpu: f64,
+    pub cpu_per_memory: f64,
+    pub unit: f64,
     /// The smallest requests of typical pods: milli of a device, milli-CPU.
-    smallest: i64,
-    least_cpu: i64,
+    pub smallest: i64,
+    pub least_cpu: i64,
 }
 
 /// A pod of a sequence.
 #[derive(Clone, Copy)]
-struct Step {
-    cpu: i64,
-    devices: usize,
-    milli: i64,
+pub struct Step {
+    pub cpu: i64,
+    pub devices: usize,
+    pub milli: i64,
 }
 
 /// A state of a node: the CPU that pods can use of it, and the milli left of each device.
@@ -62,16 +70,29 @@ struct Values {
     values: Vec<f64>,
 }
 
-/// A further layer of the network: weights by unit, then biases.
+/// A layer of the network: weights by unit, then biases.
 #[derive(Clone)]
-struct Layer {
-    weights: Vec<Vec<f64>>,
-    biases: Vec<f64>,
+pub struct Layer {
+    pub weights: Vec<Vec<f64>>,
+    pub biases: Vec<f64>,
+}
+
+/// A learned policy as its file has it.
+#[derive(Clone)]
+pub struct Weights {
+    /// By kind of pod.
+    pub linear: Vec<[f64; WEIGHTS]>,
+    /// Of the scores of rules, by kind of pod; empty if none has a weight.
+    pub rules: Vec<[f64; RULES.len()]>,
+    /// Inputs are the features of a node and of the pod, the output is added to the score; empty: no network.
+    pub layers: Vec<Layer>,
 }
 
 #[derive(Clone)]
 pub struct Learned {
-    leftovers: Leftovers,
+    pub leftovers: Arc<Leftovers>,
+    /// As its file has them; None: the host gave arrays.
+    pub weights: Option<Arc<Weights>>,
     /// By value: weights of the features of the state after a placement, and of the state before. The first values are
     /// scores by kind of pod, the others what units of the network's first layer receive.
     after: Vec<[f64; FEATURES]>,
@@ -122,22 +143,65 @@ impl Learned {
         if !(rules.is_empty() || rules.len() == RULES.len()) {
             return Err(format!("learned.rules: expected {} rows, has {}", RULES.len(), rules.len()));
         }
-        let mut learned = Learned {
-            leftovers: Leftovers::read(arrays)?,
+        let learned = Learned {
+            leftovers: Arc::new(Leftovers::read(arrays)?),
+            weights: None,
             after: weights(0),
             before: weights(values),
             fgd: columns[FEATURES][..values].to_vec(),
             rules: rules.iter().map(|row| std::array::from_fn(|kind| row[kind])).collect(),
             pods,
             layers: read_layers(arrays, values - KINDS)?,
-            kept: vec![Values::default(); STATES],
-            keys: vec![0; cluster.nodes.len()],
-            now: vec![Values::default(); cluster.nodes.len()],
+            kept: Vec::new(),
+            keys: Vec::new(),
+            now: Vec::new(),
         };
-        for n in 0..cluster.nodes.len() {
-            learned.refresh(cluster, profile, n);
+        Ok(learned.begun(cluster, profile))
+    }
+
+    /// Make the scores of a policy file's weights.
+    pub fn new(weights: Weights, leftovers: Arc<Leftovers>, cluster: &Cluster, profile: &Profile) -> Self {
+        let units = weights.layers.first().map_or(&[][..], |first| first.weights.as_slice());
+        let values = || weights.linear.iter().map(|row| row.as_slice()).chain(units.iter().map(Vec::as_slice));
+        let pod = |class: &Class| {
+            let mut features = [0.0; POD];
+            write_pod(class, 0, &mut features);
+            let biases = weights.layers.first().map_or(&[][..], |first| first.biases.as_slice());
+            let unit = |(weights, bias): (&Vec<f64>, &f64)| {
+                let pairs = weights[WEIGHTS..].iter().zip(features);
+                pairs.fold(0.0, |sum, (weight, feature)| sum + weight * f64::from(feature)) + bias
+            };
+            units.iter().zip(biases).map(unit).collect()
+        };
+        let mut learned = Learned {
+            leftovers,
+            weights: None,
+            after: values().map(|row| std::array::from_fn(|i| row[i] + row[FEATURES + i])).collect(),
+            before: values().map(|row| std::array::from_fn(|i| row[FEATURES + i])).collect(),
+            fgd: values().map(|row| row[WEIGHTS - 1]).collect(),
+            rules: match weights.rules.as_slice() {
+                [] => Vec::new(),
+                rules => (0..RULES.len()).map(|r| std::array::from_fn(|kind| rules[kind][r])).collect(),
+            },
+            pods: cluster.classes.iter().map(pod).collect(),
+            layers: weights.layers.iter().skip(1).cloned().collect(),
+            kept: Vec::new(),
+            keys: Vec::new(),
+            now: Vec::new(),
+        };
+        learned.weights = Some(Arc::new(weights));
+        learned.begun(cluster, profile)
+    }
+
+    /// Compute the values of all nodes as they are.
+    fn begun(mut self, cluster: &Cluster, profile: &Profile) -> Self {
+        let nodes = cluster.nodes.len();
+        self.kept = vec![Values::default(); STATES];
+        (self.keys, self.now) = (vec![0; nodes], vec![Values::default(); nodes]);
+        for n in 0..nodes {
+            self.refresh(cluster, profile, n);
         }
-        Ok(learned)
+        self
     }
 
     /// Compute the values of a node's state, which changed.
@@ -225,9 +289,9 @@ impl Learned {
     fn rule_points(&self, candidate: &Candidate, class: &Class) -> f64 {
         let kind = kind_of(class);
         let mut points = 0.0;
-        for ((name, rule), weights) in RULES.iter().zip(&self.rules) {
+        for (r, ((_, rule), weights)) in RULES.iter().zip(&self.rules).enumerate() {
             // FGD's weight is among those of the state.
-            if weights[kind] != 0.0 && *name != "fgd" {
+            if weights[kind] != 0.0 && r != FGD {
                 points += weights[kind] * rule(candidate, class) as f64;
             }
         }

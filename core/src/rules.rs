@@ -36,6 +36,8 @@ pub const RULES: [(&str, Score); 8] = [
 
 /// The place of the rule that a weighted sum normalizes over the feasible nodes.
 pub const BEST_FIT: usize = 3;
+/// The place of the rule that also chooses devices.
+pub const FGD: usize = 4;
 
 /// int(100 (1 - (c/128000 rc/128000 + g/8000 rg/8000) / 2)) of free c, g and requested rc, rg.
 fn dot_product(candidate: &Candidate, class: &Class) -> i64 {

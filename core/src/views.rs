@@ -4,11 +4,13 @@
 //! pod's class and this node alone are kept for each class, and those of changed nodes are computed again; the others
 //! depend on the rest of the cluster or on the pod's owner, and are written for every decision.
 
+use std::sync::Arc;
+
 use crate::arrays::{Arrays, Result, index, optional};
 use crate::cluster::{CPU, Class, Cluster, GPU, MEMORY, Node, PODS};
 use crate::decide::Decider;
 use crate::fragmentation::{DeviceChange, Fragments, Profile};
-use crate::learned::{FEATURES, KINDS, Leftovers, State, kind_of};
+use crate::learned::{FEATURES, KINDS, Leftovers, State, WEIGHTS, kind_of};
 use crate::rules::fgd_points;
 
 /// Features of a pod and of the cluster, equal in all views.
@@ -17,13 +19,45 @@ pub const CONTEXT: usize = 10;
 /// Features of a node in the view `cluster`, and where those begin that are written for every decision.
 const CLUSTER: usize = 28;
 const SHARED: usize = 22;
-/// Features of a node in the view `gpu`: of the state after a placement, of its change, and FGD's score.
-const GPU_VIEW: usize = 2 * FEATURES + 1;
+
+/// A view and how many features it has of a node, of the pod and of the cluster.
+pub struct FeatureCounts {
+    pub name: &'static str,
+    pub version: i64,
+    pub node: usize,
+    pub pod: usize,
+    pub context: usize,
+}
+
+/// The views of `steersman.policies.features`; that of measured metrics is observed by the host.
+pub const VIEWS: [FeatureCounts; 3] = [
+    FeatureCounts { name: "cluster", version: 1, node: CLUSTER, pod: POD, context: CONTEXT },
+    FeatureCounts { name: "gpu", version: 3, node: WEIGHTS, pod: POD, context: CONTEXT },
+    FeatureCounts { name: "telemetry", version: 2, node: 36, pod: 12, context: 15 },
+];
 
 const GIB: f64 = (1u64 << 30) as f64;
 const TIB: f64 = (1u64 << 40) as f64;
 /// Upper bound of amounts without a natural one.
 const MANY: f64 = 8.0;
+/// Bounds of the features of a state; changes are between the upper one and its negative.
+const STATE_BOUNDS: [(f32, f32); FEATURES] = [
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 1.0),
+    (-1.0, 1024.0),
+    (0.0, 1024.0),
+    (0.0, 1024.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+    (-64.0, 64.0),
+    (0.0, 64.0),
+    (0.0, 64.0),
+];
 /// A variance below it is rounding, since sums are updated by adding and subtracting.
 const RESIDUE: f64 = 1e-12;
 
@@ -114,11 +148,8 @@ impl Summary {
 #[derive(Clone)]
 enum View {
     Cluster,
-    /// Of the GPUs alone; features are clipped to these bounds.
-    Gpu {
-        leftovers: Box<Leftovers>,
-        bounds: Vec<[f64; 2]>,
-    },
+    /// Of the GPUs alone.
+    Gpu(Arc<Leftovers>),
 }
 
 /// Where the running pods of an owner (a Deployment, a job) are.
@@ -174,26 +205,41 @@ impl Observation<'_> {
 impl Observer {
     /// Read `observer.*`, and `leftovers.*` for the view `gpu`.
     pub fn read(arrays: &Arrays, cluster: &Cluster, arrivals: usize) -> Result<Self> {
-        let view = match arrays.number("observer.view")? {
+        let view = match index("observer.view", arrays.number("observer.view")?, 2)? {
             0 => View::Cluster,
-            1 => {
-                let bounds: Vec<Vec<f64>> = arrays.rows_of("observer.bounds", GPU_VIEW, 2)?;
-                let bounds = bounds.iter().map(|row| [row[0], row[1]]).collect();
-                View::Gpu { leftovers: Box::new(Leftovers::read(arrays)?), bounds }
-            }
-            other => return Err(format!("observer.view: {other} is no view")),
+            _ => View::Gpu(Arc::new(Leftovers::read(arrays)?)),
         };
+        let owners = index("observer.owners", arrays.number("observer.owners")?, 1 << 31)?;
+        let owner_of: Vec<i64> = arrays.list_of("observer.owner", arrivals)?;
+        let owner_of = owner_of.iter().map(|&owner| optional("observer.owner", owner, owners));
+        let owner_of = owner_of.collect::<Result<_>>()?;
+        Self::new(arrays, cluster, view, owners, owner_of)
+    }
+
+    /// Read `observer.rack` and `observer.racks`, for one pod after another in place of arrivals, see `set_owner`.
+    ///
+    /// `leftovers`: of the view `gpu`; None: of the view `cluster`.
+    pub fn of_single_pods(arrays: &Arrays, cluster: &Cluster, leftovers: Option<Arc<Leftovers>>) -> Result<Self> {
+        let view = leftovers.map_or(View::Cluster, View::Gpu);
+        Self::new(arrays, cluster, view, 1, vec![Some(0)])
+    }
+
+    fn new(
+        arrays: &Arrays,
+        cluster: &Cluster,
+        view: View,
+        owners: usize,
+        owner_of: Vec<Option<usize>>,
+    ) -> Result<Self> {
         let nodes = cluster.nodes.len();
         let count = index("observer.racks", arrays.number("observer.racks")?, 1 << 31)?;
         let racks: Vec<i64> = arrays.list_of("observer.rack", nodes)?;
-        let owners = index("observer.owners", arrays.number("observer.owners")?, 1 << 31)?;
-        let owner_of: Vec<i64> = arrays.list_of("observer.owner", arrivals)?;
         let owner = Owner { running: 0, on_node: vec![0; nodes], in_rack: vec![0; count] };
         Ok(Observer {
             view,
             racks: racks.iter().map(|&rack| optional("observer.rack", rack, count)).collect::<Result<_>>()?,
             owners: vec![owner; owners],
-            owner_of: owner_of.iter().map(|&owner| optional("observer.owner", owner, owners)).collect::<Result<_>>()?,
+            owner_of,
             rows: vec![Rows::default(); cluster.classes.len()],
             log: Vec::new(),
             visited: vec![0; nodes],
@@ -201,10 +247,22 @@ impl Observer {
         })
     }
 
+    /// Say where the pods of the next pod's owner run: nodes, and how many on each.
+    pub fn set_owner(&mut self, pods: &[(usize, i32)]) {
+        for owner in &mut self.owners {
+            owner.running = 0;
+            owner.on_node.fill(0);
+            owner.in_rack.fill(0);
+        }
+        for &(n, count) in pods {
+            self.count(0, n, count);
+        }
+    }
+
     pub fn width(&self) -> usize {
         match self.view {
             View::Cluster => CLUSTER,
-            View::Gpu { .. } => GPU_VIEW,
+            View::Gpu(_) => WEIGHTS,
         }
     }
 
@@ -291,10 +349,8 @@ impl Observer {
                 let (node, class) = (&cluster.nodes[n], &cluster.classes[c]);
                 match &self.view {
                     View::Cluster => write_node(node, class, rows.fits[n], profile, &fragments[n], row),
-                    View::Gpu { leftovers, bounds } if rows.fits[n] => {
-                        write_gpu_node(leftovers, bounds, node, class, profile, row);
-                    }
-                    View::Gpu { .. } => row.fill(0.0),
+                    View::Gpu(leftovers) if rows.fits[n] => write_gpu_node(leftovers, node, class, profile, row),
+                    View::Gpu(_) => row.fill(0.0),
                 }
             }
         }
@@ -402,14 +458,7 @@ fn write_devices(
 }
 
 /// Write the features of the view `gpu`: of the best-fit devices, clipped.
-fn write_gpu_node(
-    leftovers: &Leftovers,
-    bounds: &[[f64; 2]],
-    node: &Node,
-    class: &Class,
-    profile: &Profile,
-    row: &mut [f32],
-) {
+fn write_gpu_node(leftovers: &Leftovers, node: &Node, class: &Class, profile: &Profile, row: &mut [f32]) {
     let devices = node.best_devices(class);
     let gpus = node.gpus.iter().enumerate();
     let left = gpus.map(|(d, &left)| if devices >> d & 1 == 1 { left - class.gpu_milli } else { left });
@@ -417,16 +466,15 @@ fn write_gpu_node(
     let before = leftovers.describe(profile, &State { node, cpu, gpus: node.gpus.clone() });
     let cpu = leftovers.usable_cpu(node.free[CPU] - class.request[CPU], node.free[MEMORY] - class.request[MEMORY]);
     let after = leftovers.describe(profile, &State { node, cpu, gpus: left.collect() });
-    for (i, (after, before)) in after.0.iter().zip(before.0).enumerate() {
-        (row[i], row[FEATURES + i]) = (*after, after - before);
+    for (i, (&after, before)) in after.0.iter().zip(before.0).enumerate() {
+        let (low, high) = STATE_BOUNDS[i];
+        (row[i], row[FEATURES + i]) = (after.max(low).min(high), (after - before).max(-high).min(high));
     }
-    row[2 * FEATURES] = fgd_points(before.1, after.1) as f32;
-    for (cell, [low, high]) in row.iter_mut().zip(bounds) {
-        *cell = f64::from(*cell).max(*low).min(*high) as f32;
-    }
+    row[2 * FEATURES] = (fgd_points(before.1, after.1) as f32).clamp(0.0, 100.0);
 }
 
-fn write_pod(class: &Class, running: i32, out: &mut [f32]) {
+/// Write the features of a pod, of whose owner so many pods run.
+pub fn write_pod(class: &Class, running: i32, out: &mut [f32]) {
     let (cores, gib) = (class.request[CPU] as f64 / 1000.0, class.request[MEMORY] as f64 / GIB);
     let running = f64::from(running);
     let features = [

@@ -30,6 +30,49 @@ fn file(names: &[&str], values: &[i64]) -> Vec<u8> {
     bytes
 }
 
+/// A file with this card, and tensors of these names, types and shapes, all of whose bytes are the same.
+fn policy_file(
+    network: &str,
+    view: &str,
+    hidden: &[i64],
+    norm: &str,
+    pods: i64,
+    tensors: &[(String, String, Vec<usize>)],
+    fill: u8,
+) -> Vec<u8> {
+    let version = match view {
+        "gpu" => 3,
+        "telemetry" => 2,
+        _ => 1,
+    };
+    let card = format!(
+        "{{'schema':1,'name':'n','view':'{view}','view_version':{version},'network':'{network}','hidden':{hidden:?},\
+         'normalisation':'{norm}','objective':'o','algorithm':'a','members':['fgd'],\
+         'mix':{{'version':3,'workload':'w','typical_pods':{pods}}}}}"
+    );
+    let mut header = format!("{{\"__metadata__\":{{\"steersman\":\"{}\"}}", card.replace('\'', "\\\""));
+    let mut end = 0;
+    for (i, (name, dtype, shape)) in tensors.iter().enumerate() {
+        if tensors[..i].iter().any(|(earlier, ..)| earlier == name) {
+            continue;
+        }
+        let width = match dtype.as_str() {
+            "F64" | "I64" => 8,
+            "F32" => 4,
+            "F16" => 2,
+            _ => 1,
+        };
+        let start = end;
+        end += width * shape.iter().product::<usize>();
+        header += &format!(",{name:?}:{{\"dtype\":{dtype:?},\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}");
+    }
+    header += "}";
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.bytes());
+    bytes.resize(bytes.len() + end, fill);
+    bytes
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -52,6 +95,45 @@ proptest! {
         // SAFETY: the length is that of the bytes.
         prop_assert_eq!(unsafe { api::steersman_engine_new(bytes.as_ptr(), bytes.len()) }, -1);
         prop_assert!(!error().contains("this is a bug"), "{}", error());
+    }
+
+    #[test]
+    fn bytes_that_are_no_policy_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), is_formula: bool) {
+        let name = if is_formula { "f.txt" } else { "f" };
+        // SAFETY: the lengths are those of the bytes and of the name.
+        let answer = unsafe { api::steersman_policy_new(bytes.as_ptr(), bytes.len(), name.as_ptr(), name.len()) };
+        prop_assert_eq!(answer, -1);
+        prop_assert!(error().starts_with(&format!("{name}, ")) || error().starts_with("f.txt: "), "{}", error());
+        prop_assert!(!error().contains(['\n', '\r']), "{}", error());
+    }
+
+    #[test]
+    fn formulas_of_any_lines_are_read_or_refused(
+        lines in prop::collection::vec("(no GPU:|one GPU:|several GPUs:|a share of a GPU:|[-+.e0-9]{1,5} (fgd|dead_after|x)|[ #:a-z]{0,9})", 0..40),
+    ) {
+        let text = format!("# steersman formula 2\n{}", lines.join("\n"));
+        // SAFETY: the lengths are those of the texts.
+        let answer = unsafe { api::steersman_policy_new(text.as_ptr(), text.len(), "f.txt".as_ptr(), 5) };
+        prop_assert!(answer > 0 || !error().contains("this is a bug"), "{}", error());
+        api::steersman_forget(answer);
+    }
+
+    #[test]
+    fn policies_of_any_card_are_read_or_refused(
+        network in "linear|mlp|deepsets|gnn|rule|portfolio|rnn",
+        view in "cluster|gpu|telemetry",
+        hidden in prop::collection::vec(prop::sample::select(vec![-1, 0, 1, 2, 3, i64::MAX]), 0..4),
+        norm in "none|layer|batch|x",
+        pods in prop::sample::select(vec![-1, 0, 1, i64::MAX]),
+        tensors in prop::collection::vec(("weights|rules|head.weight|head.bias|layers.0.weight|kind|mix.milli|mix.cpu|mix.accepts|mix.share|mix.value|mix.gpu_count|outlook.sequences|outlook.planned", "F32|F64|I64|U8|BOOL|F16|F8_E4M3", prop::collection::vec(0usize..6, 0..4)), 0..12),
+        fill: u8,
+    ) {
+        let bytes = policy_file(&network, &view, &hidden, &norm, pods, &tensors, fill);
+        // SAFETY: the lengths are those of the bytes and of the name.
+        let answer = unsafe { api::steersman_policy_new(bytes.as_ptr(), bytes.len(), "f".as_ptr(), 1) };
+        prop_assert!(answer > 0 || !error().contains("this is a bug"), "{}", error());
+        prop_assert!(answer > 0 || !error().contains(['\n', '\r']), "{}", error());
+        api::steersman_forget(answer);
     }
 
     #[test]

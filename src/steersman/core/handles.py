@@ -20,6 +20,7 @@ from steersman.core.library import call
 
 NOWHERE = -1
 NO_LIMIT = 1 << 62
+MOST_PARTS = 64  # parts of a score, see `Decider.contributions`
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -75,6 +76,98 @@ class CoreDecider:
         nodes, devices = np.empty_like(class_ids), np.empty_like(class_ids)
         call("decider_fill", self._number, class_ids, labels_ids, nodes, devices, len(class_ids))
         return nodes, devices
+
+    def observe(self, waiting: int, eligible: npt.NDArray[np.int8], owner_pods: Mapping[int, int]) -> None:
+        """Say what the next decisions of a network observe in addition to the cluster.
+
+        Args:
+            waiting: number of pods that wait beside the one to place.
+            eligible: [N] 1 for nodes that some pod may enter.
+            owner_pods: how many pods of the pod's owner run, by node.
+        """
+        pods = (np.fromiter(numbers, np.int64) for numbers in (owner_pods.keys(), owner_pods.values()))
+        call("decider_observe", self._number, waiting, eligible, len(eligible), *pods, len(owner_pods))
+
+    def contributions(self, class_id: int, labels_id: int, node: int, other: int) -> Floats:
+        """Return the parts by which a node is preferred to another, [P, 4]; the pod must fit on both.
+
+        A part is its number, its values on both nodes, and how much the score falls with the other node's value.
+        Numbers below 8 are those of rules, and features of the view follow.
+        """
+        parts = np.empty((MOST_PARTS, 4))
+        count = call("decider_contributions", self._number, class_id, labels_id, node, other, parts, parts.size)
+        return parts[:count]
+
+    def add_variances(self, class_id: int, sums: Floats, counts: Floats) -> None:
+        """Add how features differ between the nodes that a class fits on; the policy must be linear.
+
+        `sums`, [4, 2, 15]: variances by kind of pod, of the features' changes and of the features after a placement.
+        `counts`, [4]: number of summands.
+        """
+        call("decider_variances", self._number, class_id, sums, counts)
+
+
+def play_requests(
+    sizes: Integers, sequence: Integers, grain: int, table: Floats, devices: Integers, chosen: Integers
+) -> None:
+    """Place requests on devices, each where the loss of a table grows least, the fullest of equals.
+
+    Args:
+        sizes: [V] milli of a device that are requested.
+        sequence: [L] places in `sizes`, in order of arrival.
+        grain: divides all milli that devices may have left.
+        table: [1001] losses by milli left.
+        devices: [1001] how many devices have so many milli left; updated.
+        chosen: [L] milli left of the device of each request, -1: it fits nowhere; written.
+    """
+    call("requests_play", sizes, len(sizes), sequence, chosen, len(sequence), grain, table, devices)
+
+
+def undo_requests(
+    sizes: Integers, sequence: Integers, chosen: Integers, devices: Integers, sums: Floats, counts: Floats
+) -> None:
+    """Undo `play_requests`; add expected final leftovers to `sums`, in GPUs, and 1 to `counts`, both [1001]."""
+    call("requests_undo", sizes, len(sizes), sequence, chosen, len(sequence), devices, sums, counts)
+
+
+class PolicyHandle:
+    """A policy file, or the text of a formula.
+
+    Args:
+        file: its name, of which errors speak; that of a formula ends with `.txt`.
+
+    Raises:
+        SteersmanError: one line that names the file, the place, the field and what would be right.
+    """
+
+    def __init__(self, file: str, content: bytes) -> None:
+        name = file.encode(errors="backslashreplace")
+        self._number = call("policy_new", content, len(content), name, len(name))
+        weakref.finalize(self, call, "forget", self._number)
+
+    @property
+    def card(self) -> str:
+        """Return the model card in JSON; "" of a formula."""
+        text = np.empty(call("policy_card", self._number, np.empty(0, np.uint8), 0), dtype=np.uint8)
+        call("policy_card", self._number, text, len(text))
+        return text.tobytes().decode()
+
+    def scores(
+        self, nodes: Singles, pod: Singles, context: Singles, mask: npt.NDArray[np.int8], groups: Integers
+    ) -> Floats:
+        """Return the scores of a network over an observation, [N], -inf where the mask forbids.
+
+        Args:
+            nodes: [N, F] features of each node; a masked row of zeros is not a node.
+            pod: [P].
+            context: [X].
+            mask: [N] where the pod may run.
+            groups: [N, 2] number of the node's rack and server, below 0: none; only graph networks read it.
+        """
+        scores = np.empty(len(mask))
+        parts = (nodes, pod, context, mask, groups)
+        call("policy_scores", self._number, *parts, scores, np.array([part.size for part in parts], dtype=np.uintp))
+        return scores
 
 
 class Stop(IntEnum):

@@ -42,10 +42,11 @@ NUMBER, SIZE, DOUBLE = ctypes.c_int64, ctypes.c_size_t, ctypes.c_double
 BYTES, BUFFERS = ctypes.c_char_p, ctypes.POINTER(_Buffers)
 SIZES = _array(np.uintp)
 _INTEGERS, _FLOATS = _array(np.int64), _array(np.float64)
+_SINGLES, _FLAGS = _array(np.float32), _array(np.int8)
 _OUT_INTEGERS, _OUT_FLOATS = _array(np.int64, "WRITEABLE"), _array(np.float64, "WRITEABLE")
 _OUT_SINGLES, _OUT_FLAGS = _array(np.float32, "WRITEABLE"), _array(np.int8, "WRITEABLE")
-_OUT_COUNTS = _array(np.int32, "WRITEABLE")
-OUTPUTS = {_OUT_INTEGERS, _OUT_FLOATS, _OUT_SINGLES, _OUT_FLAGS, _OUT_COUNTS}
+_OUT_COUNTS, _OUT_BYTES = _array(np.int32, "WRITEABLE"), _array(np.uint8, "WRITEABLE")
+OUTPUTS = {_OUT_INTEGERS, _OUT_FLOATS, _OUT_SINGLES, _OUT_FLAGS, _OUT_COUNTS, _OUT_BYTES}
 FUNCTIONS: dict[str, list[Any]] = {
     "decider_new": [BYTES, SIZE],
     "forget": [NUMBER],
@@ -77,6 +78,14 @@ FUNCTIONS: dict[str, list[Any]] = {
     "engine_scores": [NUMBER, NUMBER, NUMBER, _OUT_FLOATS, SIZE],
     "engine_lacks_room": [NUMBER, NUMBER, NUMBER],
     "engine_mask": [NUMBER, _OUT_FLAGS, SIZE],
+    "decider_observe": [NUMBER, NUMBER, _FLAGS, SIZE, _INTEGERS, _INTEGERS, SIZE],
+    "decider_contributions": [*[NUMBER] * 5, _OUT_FLOATS, SIZE],
+    "decider_variances": [NUMBER, NUMBER, _OUT_FLOATS, _OUT_FLOATS],
+    "policy_new": [BYTES, SIZE, BYTES, SIZE],
+    "policy_card": [NUMBER, _OUT_BYTES, SIZE],
+    "policy_scores": [NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, _INTEGERS, _OUT_FLOATS, SIZES],
+    "requests_play": [_INTEGERS, SIZE, _INTEGERS, _OUT_INTEGERS, SIZE, SIZE, _FLOATS, _OUT_INTEGERS],
+    "requests_undo": [_INTEGERS, SIZE, _INTEGERS, _INTEGERS, SIZE, _OUT_INTEGERS, _OUT_FLOATS, _OUT_FLOATS],
     "lacks_room": [BYTES, SIZE, _INTEGERS, _INTEGERS, _OUT_FLAGS, SIZE],
 }
 """Arguments of the functions of `core/src/api.rs`, by their names without `steersman_`."""
