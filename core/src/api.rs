@@ -914,6 +914,22 @@ pub unsafe extern "C" fn steersman_decider_variances(
     })
 }
 
+/// Add variances of features of a run's nodes now, see `steersman_decider_variances`.
+///
+/// # Safety
+/// `sums` has room for 120 numbers, and `counts` for four.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_engine_variances(engine: i64, class: i64, sums: *mut f64, counts: *mut f64) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (sums, counts) =
+        unsafe { (std::slice::from_raw_parts_mut(sums, 120), std::slice::from_raw_parts_mut(counts, 4)) };
+    with_engine(engine, |engine| {
+        let (c, _) = engine.decider.pod(class, 0)?;
+        engine.decider.add_variances(c, sums, counts)?;
+        Ok(0)
+    })
+}
+
 /// Place requests on devices, see `Requests::play`.
 ///
 /// # Safety

@@ -290,6 +290,10 @@ class CoreEngine:
         call("engine_scores", self._number, class_id, labels_id, scores, nodes)
         return scores
 
+    def add_variances(self, class_id: int, sums: Floats, counts: Floats) -> None:
+        """Add how features differ between the nodes that a class fits on now, see `CoreDecider.add_variances`."""
+        call("engine_variances", self._number, class_id, sums, counts)
+
     def lacks_room(self, class_id: int, members: int) -> bool:
         """Return whether so many pods of a class do not fit together now."""
         return bool(call("engine_lacks_room", self._number, class_id, members))

@@ -81,6 +81,7 @@ FUNCTIONS: dict[str, list[Any]] = {
     "decider_observe": [NUMBER, NUMBER, _FLAGS, SIZE, _INTEGERS, _INTEGERS, SIZE],
     "decider_contributions": [*[NUMBER] * 5, _OUT_FLOATS, SIZE],
     "decider_variances": [NUMBER, NUMBER, _OUT_FLOATS, _OUT_FLOATS],
+    "engine_variances": [NUMBER, NUMBER, _OUT_FLOATS, _OUT_FLOATS],
     "policy_new": [BYTES, SIZE, BYTES, SIZE],
     "policy_card": [NUMBER, _OUT_BYTES, SIZE],
     "policy_scores": [NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, _INTEGERS, _OUT_FLOATS, SIZES],

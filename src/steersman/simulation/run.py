@@ -40,9 +40,7 @@ from steersman.policies.base import (
 from steersman.policies.decision import kernels
 from steersman.policies.decision.description import described_view
 from steersman.policies.features import TELEMETRY, View
-from steersman.policies.gpu_state.arrays import learned_arrays
-from steersman.policies.gpu_state.leftovers import leftover_arrays
-from steersman.policies.gpu_state.views import FeatureVariances, accumulate_variance, empty_variances
+from steersman.policies.gpu_state.views import FeatureVariances, empty_variances
 from steersman.policies.greedy_forecast import forecast_policy
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kinds import as_linear, heuristic_as_linear, stock_tuned
@@ -232,16 +230,14 @@ class Simulator(PreparedWorkload):
 
     def feature_variances(self) -> FeatureVariances:
         """Return how much features of view `gpu` differ between the nodes that a pod fits on, along a run of FGD."""
-        variances, profile = empty_variances(), self.profile_arrays(None)
+        variances = empty_variances()
         plan = resample(self.workload, ratio=1.0, seed=VARIANCE_SEED)
         execution = Execution(self, plan, heuristic_as_linear(heuristic("fgd")), VARIANCE_SEED, record=False)
-        learned = learned_arrays(leftover_arrays(self.profile), profile, self._state.arrays)
         between = max(1, min(ARRIVALS_BETWEEN_LOOKS, len(plan.pods) // LEAST_LOOKS))
         for until in range(between, len(plan.pods), between):
             if execution.advance(until) == Stop.DONE:
                 break
-            state, c = execution.state, int(execution.class_id[until])
-            accumulate_variance(learned, profile, state.arrays, state.class_arrays, c, variances)
+            execution.engine.add_variances(int(execution.class_id[until]), variances.sums, variances.counts)
         return variances
 
     def play(self, policy: Policy, plan: Schedule, seed: int) -> Execution:

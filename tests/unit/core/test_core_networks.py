@@ -34,9 +34,9 @@ from steersman.core.library import LIBRARY
 from steersman.policies.features import CLUSTER, GPU, View
 from steersman.policies.files.policy_file import CARD, Card, open_policy, read_policy
 from steersman.policies.formula import HEADER, KIND_NAMES, open_formula
-from steersman.policies.gpu_state import planning
+from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.gpu_state.gpu_features import FEATURES
-from steersman.policies.gpu_state.views import accumulate_variance, empty_variances
+from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import ROUNDING, Array, Flags, first_best
 from steersman.policies.networks.numpy_networks import Network
@@ -478,41 +478,32 @@ def test_core_explains_scores_as_python_does(name: str) -> None:
     assert compared > 50
 
 
-def test_core_adds_variances_of_features_as_the_kernel_does() -> None:
+def test_core_adds_variances_of_features() -> None:
+    """By NumPy, over the features that the live kernels show of nodes on which a class fits."""
     with cases.policy_files() as files:
         policy, raw = open_policy(files["linear"], "linear"), files["linear"].read_bytes()
-    sums, counts, variances = np.zeros((4, 2, FEATURES)), np.zeros(4), empty_variances()
+    sums, counts = np.zeros((4, 2, FEATURES)), np.zeros(4)
+    wanted, summands = np.zeros_like(sums), np.zeros(4)
     for cluster in cases.read()["clusters"][::6]:
         decider, classes = cases.decider_of(cluster, policy, ())
         core, live = decider_by_file(decider, "f", raw, prepared=True), decider.live.arrays
         for c in classes:
             core.add_variances(c, sums, counts)
-            accumulate_variance(live.learned, live.profile, live.nodes, live.classes, c, variances)
-    assert counts.tolist() == variances.counts.tolist()
-    assert counts.min() > 5
-    assert sums.tolist() == variances.sums.tolist()
-
-
-def test_core_plays_requests_as_the_kernels_do() -> None:
-    draws, refused = np.random.default_rng(4), 0
-    for grain in (10, 50, 1):
-        sizes = np.unique(draws.integers(1, 1000 // grain + 1, 5) * grain)
-        sequence = draws.integers(len(sizes), size=300)
-        table = draws.normal(size=1001).cumsum()
-        devices, chosen = np.zeros((2, 1001), dtype=np.int64), np.zeros((2, 300), dtype=np.int64)
-        devices[:, 1000] = 60
-        planning.play(sizes, sequence, grain, table, devices[0], chosen[0])
-        play_requests(sizes, sequence, grain, table, devices[1], chosen[1])
-        assert chosen[0].tolist() == chosen[1].tolist()
-        assert devices[0].tolist() == devices[1].tolist()
-        refused += (chosen[0] < 0).sum()
-        sums, counts = np.zeros((2, 1001)), np.zeros((2, 1001))
-        planning.backward_pass(sizes, sequence, chosen[0], devices[0], np.zeros(1001), sums[0], counts[0])
-        undo_requests(sizes, sequence, chosen[1], devices[1], sums[1], counts[1])
-        assert devices[1].tolist() == devices[0].tolist()
-        assert sums[1].tolist() == sums[0].tolist()
-        assert counts[1].tolist() == counts[0].tolist()
-    assert refused > 0
+            rows = np.zeros((len(live.nodes.gpu_count), WEIGHTS))
+            # With the best-fit device, which is where features differ from those of the device that a policy chooses.
+            is_share = live.classes.gpu_count[c] == 1 and live.classes.gpu_milli[c] < 1000
+            write_node_features(live.learned, live.profile, live.nodes, live.classes, c, rows)
+            fits = decider.state.room(c)
+            if is_share or fits.sum() < 2:
+                counts[1], sums[1] = 0.0, 0.0
+                continue
+            kind = int(np.argmax([live.classes.gpu_count[c] == 0, False, live.classes.gpu_count[c] == 1, True]))
+            summands[kind] += 1
+            change, after = rows[fits, FEATURES : 2 * FEATURES], rows[fits, :FEATURES]
+            wanted[kind] += np.stack([change.var(axis=0), after.var(axis=0)])
+    assert counts.tolist() == summands.tolist()
+    assert counts[[0, 2, 3]].min() > 5
+    np.testing.assert_allclose(sums, wanted, rtol=1e-6, atol=1e-9)
 
 
 def test_core_refuses_requests_that_are_none() -> None:

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI
-from steersman.core.compiled import kernel
 from steersman.core.evolution_strategies import SeparableCma
+from steersman.core.handles import play_requests, undo_requests
 from steersman.workloads.profile import TypicalPod
 
 DEVICES = 1_500
@@ -96,60 +96,8 @@ def _episode(sizes: IntArray, sequence: IntArray, table: FloatArray) -> tuple[fl
     devices = np.zeros(GPU_MILLI + 1, dtype=np.int64)
     devices[GPU_MILLI] = DEVICES
     chosen = np.zeros(len(sequence), dtype=np.int64)
-    play(sizes, sequence, _grain(sizes), table, devices, chosen)
+    play_requests(sizes, sequence, _grain(sizes), table, devices, chosen)
     return float((np.arange(GPU_MILLI + 1) * devices).sum()) / GPU_MILLI / DEVICES, devices, chosen
-
-
-@kernel
-def play(
-    sizes: IntArray, sequence: IntArray, grain: int, table: FloatArray, devices: IntArray, chosen: IntArray
-) -> None:
-    """Place a sequence of requests; write the final histogram into `devices`, [1001], and leftovers into `chosen`.
-
-    A request that fits nowhere has -1 in `chosen`.
-    """
-    for i in range(sequence.shape[0]):
-        size = sizes[sequence[i]]
-        least, best = np.inf, -1
-        # From the least multiple of `grain` that fits.
-        for left in range(-(-size // grain) * grain, GPU_MILLI + 1, grain):
-            if devices[left] > 0:
-                growth = table[left - size] - table[left]
-                # Strictly less: of equal growth the fullest device is chosen, since `left` ascends.
-                if growth < least:
-                    least, best = growth, left
-        chosen[i] = best
-        if best >= 0:
-            devices[best] -= 1
-            devices[best - size] += 1
-
-
-@kernel
-def backward_pass(
-    sizes: IntArray,
-    sequence: IntArray,
-    chosen: IntArray,
-    devices: IntArray,
-    loss: FloatArray,
-    sums: FloatArray,
-    counts: FloatArray,
-) -> None:
-    """Undo an episode; add the expected final leftover in GPUs at each visit to `sums`, and 1 to `counts`, [1001]."""
-    # Before anything is undone, a device's final loss is what it has left.
-    for left in range(GPU_MILLI + 1):
-        loss[left] = left / GPU_MILLI
-    for k in range(sequence.shape[0]):
-        i = sequence.shape[0] - 1 - k
-        left = chosen[i]
-        # -1: the request was refused, and changed nothing.
-        if left >= 0:
-            after = left - sizes[sequence[i]]
-            devices[left] += 1
-            devices[after] -= 1
-            # One of the devices[left] equal devices went on to `after`: the mean moves by its share.
-            loss[left] += (loss[after] - loss[left]) / devices[left]
-            sums[after] += loss[after]
-            counts[after] += 1.0
 
 
 def _iterate(sizes: IntArray, sequences: Sequence[IntArray], table: FloatArray) -> FloatArray:
@@ -159,7 +107,7 @@ def _iterate(sizes: IntArray, sequences: Sequence[IntArray], table: FloatArray) 
         sums, counts, loss = np.zeros(GPU_MILLI + 1), np.zeros(GPU_MILLI + 1), 0.0
         for sequence in sequences:
             leftover, devices, chosen = _episode(sizes, sequence, table)
-            backward_pass(sizes, sequence, chosen, devices, np.zeros(GPU_MILLI + 1), sums, counts)
+            undo_requests(sizes, sequence, chosen, devices, sums, counts)
             loss += leftover
         if loss < least:
             best, least = table, loss

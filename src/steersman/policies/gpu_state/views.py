@@ -24,17 +24,15 @@ class FeatureVariances(NamedTuple):
     Attributes:
         sums: [4, 2, F] of the features' changes, and of their values after placement.
         counts: [4] number of summands.
-        moments: [5, F] buffer.
     """
 
     sums: npt.NDArray[np.float64]
     counts: npt.NDArray[np.float64]
-    moments: npt.NDArray[np.float64]
 
 
 def empty_variances() -> FeatureVariances:
     """Return sums of nothing."""
-    return FeatureVariances(np.zeros((POD_KINDS, 2, FEATURES)), np.zeros(POD_KINDS), np.zeros((5, FEATURES)))
+    return FeatureVariances(np.zeros((POD_KINDS, 2, FEATURES)), np.zeros(POD_KINDS))
 
 
 def feature_spread(variances: Iterable[FeatureVariances]) -> npt.NDArray[np.float64]:
@@ -45,54 +43,6 @@ def feature_spread(variances: Iterable[FeatureVariances]) -> npt.NDArray[np.floa
     sums, counts = (np.sum(each, axis=0) for each in zip(*((v.sums, v.counts) for v in variances), strict=True))
     spread: npt.NDArray[np.float64] = np.sqrt(sums / np.maximum(counts, 1.0)[:, None, None])
     return spread
-
-
-@kernel
-def accumulate_variance(
-    learned: LearnedArrays,
-    profile: ProfileArrays,
-    nodes: NodeArrays,
-    classes: ClassArrays,
-    c: int,
-    variances: FeatureVariances,
-) -> None:
-    """Add the variance of features over the nodes that fit class `c` to the sums of its pod kind.
-
-    Args:
-        learned: the learned arrays.
-        profile: the workload profile.
-        nodes: the nodes.
-        classes: the pod classes.
-        c: the class.
-        variances: the sums; unchanged if fewer than two nodes fit.
-    """
-    sums, counts, moments = variances
-    kind, feasible = pod_kind(classes, c), 0
-    for i in range(FEATURES):
-        for j in range(4):
-            moments[j, i] = 0.0
-    for n in range(nodes.gpu_count.shape[0]):
-        if not fits(nodes, classes, c, n):
-            continue
-        feasible += 1
-        row = features_now(learned, profile, nodes, n)
-        for i in range(FEATURES):
-            moments[4, i] = learned.features[row, i]
-        row = features_with(learned, profile, nodes, classes, c, n, best_devices(nodes, classes, c, n))
-        for i in range(FEATURES):
-            after = float(learned.features[row, i])
-            change = after - moments[4, i]
-            moments[0, i] += change
-            moments[1, i] += change * change
-            moments[2, i] += after
-            moments[3, i] += after * after
-    if feasible < 2:
-        return
-    counts[kind] += 1.0
-    for i in range(FEATURES):
-        for j in range(2):
-            mean = moments[2 * j, i] / feasible
-            sums[kind, j, i] += max(0.0, moments[2 * j + 1, i] / feasible - mean * mean)
 
 
 @kernel

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.support.nightly import examples
 
 from steersman.cluster.model import GPU_MILLI
+from steersman.core.handles import play_requests, undo_requests
 from steersman.policies.gpu_state import leftovers, planning
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod, typical_pods
@@ -30,7 +31,7 @@ def test_an_episode_is_the_greedy_rule(requests, losses, count):
     devices = np.zeros(GPU_MILLI + 1, dtype=np.int64)
     devices[GPU_MILLI] = count
     chosen = np.zeros(len(requests), dtype=np.int64)
-    planning.play(sizes, np.searchsorted(sizes, requests), 10, table, devices, chosen)
+    play_requests(sizes, np.searchsorted(sizes, requests), 10, table, devices, chosen)
     left = [GPU_MILLI] * count
     for request, at in zip(requests, chosen, strict=True):
         growth = {x: table[x - request] - table[x] for x in sorted(set(left)) if x >= request}
@@ -43,19 +44,16 @@ def test_an_episode_is_the_greedy_rule(requests, losses, count):
 
 
 def test_looking_back_gives_the_expected_final_leftover():
-    # Two devices; 600 goes on one of the two whole ones, then 300 on the one with 400.
-    sizes = np.array([300, 600])
-    sequence = np.array([1, 0])
+    # Two devices; 600 goes on each, then 300 on one of the two with 400.
+    sizes, sequence = np.array([300, 600]), np.array([1, 1, 0])
     devices = np.zeros(GPU_MILLI + 1, dtype=np.int64)
-    devices[[100, GPU_MILLI]] = 1
-    loss, sums, counts = np.zeros(GPU_MILLI + 1), np.zeros(GPU_MILLI + 1), np.zeros(GPU_MILLI + 1)
-    planning.backward_pass(sizes, sequence, np.array([GPU_MILLI, 400]), devices, loss, sums, counts)
-    assert devices[GPU_MILLI] == 2
-    assert devices.sum() == 2
-    assert loss[400] == pytest.approx(0.1)  # the only one with 400 was filled up
-    assert loss[GPU_MILLI] == pytest.approx((1.0 + 0.1) / 2)
-    assert (counts[400], counts[100]) == (1, 1)
-    assert sums[400] == pytest.approx(0.1)
+    devices[[100, 400]] = 1
+    sums, counts = np.zeros(GPU_MILLI + 1), np.zeros(GPU_MILLI + 1)
+    undo_requests(sizes, sequence, np.array([GPU_MILLI, GPU_MILLI, 400]), devices, sums, counts)
+    assert devices[GPU_MILLI] == devices.sum() == 2
+    assert (counts[400], counts[100]) == (2, 1)
+    assert sums[100] == pytest.approx(0.1)
+    assert sums[400] == pytest.approx(2 * (0.4 + 0.1) / 2)  # both visits: one of the two was filled up
 
 
 def lost(profile, table, seed):
