@@ -229,11 +229,20 @@ let shown = null;
 /** The visitor's own tables, null: openb. @type {{nodes: {name: string, bytes: ArrayBuffer}, pods: {name: string, bytes: ArrayBuffer}} | null} */
 let files = null;
 let asked = 0;
-// In a page from a file the search replaces Worker by an iframe; a frame of our own still has the browser's.
-const frame = document.createElement("iframe");
-frame.hidden = true;
-document.body.append(frame);
-const worker = new (/** @type {any} */ (frame.contentWindow)).Worker(URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" })));
+/** The browser's workers: in a page from a file the search puts others in their place, but not in a new frame. @returns {typeof Worker} */
+function browserWorker() {
+  if (Worker !== /** @type {any} */ (window).IFrameWorker) return Worker;
+  const frame = document.createElement("iframe");
+  frame.hidden = true;
+  document.body.append(frame);
+  return /** @type {any} */ (frame.contentWindow).Worker;
+}
+
+const worker = new (browserWorker())(URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" })));
+worker.onerror = (/** @type {ErrorEvent} */ { message }) => {
+  byId("problem").hidden = false;
+  byId("problem").textContent = message;
+};
 
 /** Compute the runs that are chosen, then play them. */
 function ask() {
