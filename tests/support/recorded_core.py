@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from steersman.core.errors import SteersmanError
-from steersman.core.library import Buffers, Core
+from steersman.core.interface import Buffers
+from steersman.core.library import Core
 
 
 @dataclass

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from steersman.core.library import Buffers, call
+from steersman.core.interface import Buffers
+from steersman.core.library import call
 
 NOWHERE = -1
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from steersman.core.cache import cache_root, read_cached, write_cached
 from steersman.core.errors import SteersmanError
 from steersman.core.extras import require_extra
-from steersman.core.library import BUFFERS, BYTES, ERROR_BYTES, FUNCTIONS, NUMBER, OUTPUTS, SIZE, SIZES, Buffers
+from steersman.core.interface import BUFFERS, BYTES, ERROR_BYTES, FUNCTIONS, NUMBER, OUTPUTS, SIZE, SIZES, Buffers
 
 if TYPE_CHECKING:
     import wasmtime
@@ -94,14 +94,14 @@ class PortableCore:
 
         words = []
         for kind, value, arrays in given:
-            if kind is BUFFERS:
+            if kind == BUFFERS:
                 starts = [place(array, is_written=True) for array in arrays]
                 pointers = np.array([*starts, *(array.size for array in arrays)], dtype=np.uint32)
                 words.append(place(pointers, is_written=False))
             elif arrays:
                 words.append(place(arrays[0], is_written=kind in OUTPUTS))
             else:
-                words.append(min(int(value), LIMIT - 1) if kind is SIZE else int(value))
+                words.append(min(int(value), LIMIT - 1) if kind == SIZE else int(value))
         answer = self._function(name, *words)
         for start, array in written:
             ctypes.memmove(array.ctypes.data, self._base() + start, array.nbytes)
@@ -139,7 +139,7 @@ class PortableCore:
         text = ""
         with suppress(self._trap):
             text = self._error_text()
-        if trap.trap_code is TrapCode.UNREACHABLE and (not text.startswith(BUG) or "capacity overflow" in text):
+        if trap.trap_code == TrapCode.UNREACHABLE and (not text.startswith(BUG) or "capacity overflow" in text):
             return FULL
         return text if text.startswith(BUG) else f"{BUG}: {trap.trap_code}"
 
@@ -151,9 +151,9 @@ def _arrays(kind: Any, value: Any) -> tuple[Bytes, ...]:
         return value.arrays
     if kind in (NUMBER, SIZE):
         return ()
-    if kind is BYTES:
+    if kind == BYTES:
         return (np.frombuffer(value, dtype=np.uint8),)
-    return (value.astype(np.uint32) if kind is SIZES else value,)
+    return (value.astype(np.uint32) if kind == SIZES else value,)
 
 
 def _padded(array: Bytes) -> int:

@@ -23,6 +23,7 @@ from tests.unit.core import test_compiled_core as native
 from steersman.core import extras, handles, library
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import Decider
+from steersman.core.interface import FUNCTIONS
 from steersman.core.library import LIBRARY, MODULE, NativeCore
 from steersman.core.portable import FULL, LOST, PortableCore
 from steersman.policies.registry import resolve
@@ -135,7 +136,7 @@ def test_calls_that_mean_nothing_have_the_same_text(description: bytes, portable
     numbers = [core.call("decider_new", (description, len(description))) for core in cores]
     for _ in range(examples(300)):
         name = draws.choice(["decider_place", "decider_remove", "engine_answer", "engine_advance", "batch_states"])
-        count = len(library.FUNCTIONS[name]) - 1
+        count = len(FUNCTIONS[name]) - 1
         words = [draws.choice([-(2**63), -1, 0, 1, 9, 2**31, 2**32, 2**63 - 1]) for _ in range(count)]
         if name == "batch_states":
             words = [abs(words[0]), np.zeros((3, 15))]
