@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from steersman.core.errors import SteersmanError
-from steersman.core.interface import Buffers, Core
+from steersman.core.interface import FUNCTIONS, NUMBER, Buffers, Core
 
 CREATING = ("engine_again", "batch_engine")
 """Functions of an object that make another one."""
@@ -53,7 +53,7 @@ def replay(calls: list[Call], core: Core) -> int:
     numbers, compared = {}, 0
     for call in calls:
         is_new = call.name.endswith("_new") or call.name in CREATING
-        has_number = not call.name.endswith("_new") and call.name != "lacks_room"
+        has_number = FUNCTIONS[call.name][0] == NUMBER
         arguments = (numbers[call.before[0]], *call.before[1:]) if has_number else call.before
         answer = ask(core, call.name, arguments)
         if is_new:

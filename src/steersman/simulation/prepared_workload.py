@@ -47,6 +47,7 @@ class PreparedWorkload:
         self.queued = QueueInputs(workload, self._state, self._class_of, past)
         self.whole_gpus = are_whole(self._state, *self._state.gpu_weights())
         self._leftovers: dict[str, LeftoverTables] = {}
+        self._profiles: dict[str, ProfileArrays] = {}
         self.warnings = workload.warnings + self._unknown_models() + self._infeasible_warnings()
 
     def infeasible_shapes(self, shapes: Shapes) -> npt.NDArray[np.bool_]:
@@ -72,13 +73,17 @@ class PreparedWorkload:
         if key not in self._leftovers:
             leftovers = leftover_arrays(self.profile) if prepared is None else prepared.leftovers
             assert leftovers is not None
-            self._leftovers = {key: leftover_tables(leftovers, self.profile_arrays(prepared))}
+            self._leftovers[key] = leftover_tables(leftovers, self.profile_arrays(prepared))
         return self._leftovers[key]
 
     def profile_arrays(self, prepared: EmbeddedProfile | None) -> ProfileArrays:
-        """Return the policy's embedded profile, or that of the workload, for these nodes."""
-        models = self._state.gpu_types
-        return profile_arrays(self.profile, models) if prepared is None else prepared.profile_for(models)
+        """Return the policy's embedded profile, or that of the workload, for these nodes; cached."""
+        key = "" if prepared is None else prepared.digest
+        if key not in self._profiles:
+            models = self._state.gpu_types
+            made = profile_arrays(self.profile, models) if prepared is None else prepared.profile_for(models)
+            self._profiles[key] = made
+        return self._profiles[key]
 
     @cached_property
     def recorded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -145,7 +145,11 @@ class Shapes:
 
 
 def shapes_of(class_id: Ints, members: Ints, least: Ints, classes: int) -> Shapes:
-    """Return the shapes of arrivals of so many classes; arguments as in `Arrivals`, [A] each."""
+    """Return the shapes of arrivals of so many classes; arguments as in `Schedule`, [A] each."""
+    if (members == 1).all() and (least == 1).all():
+        singles = np.arange(classes)
+        needs = np.stack([singles, singles, np.ones_like(singles)], axis=1)
+        return Shapes(class_id, np.ones_like(class_id), needs, np.zeros(classes, dtype=np.bool_))
     leaders = np.flatnonzero(members)
     sizes, first, minimum = members[leaders], class_id[leaders], least[leaders]
     gang = np.repeat(np.arange(len(leaders)), sizes)
