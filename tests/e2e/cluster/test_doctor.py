@@ -37,6 +37,7 @@ def test_doctor_finds_what_is_broken_and_what_is_not_allowed(control_plane: Loca
         assert "broken-plugin" in findings["device plugin"]["text"]
         assert "'nobody'" in findings["schedulers"]["text"]
         assert findings["admission"]["verdict"] == "warning"
+        assert findings["steersman"]["text"].startswith("core ")
         assert {findings[f"rights for {each}"]["verdict"] for each in ("evaluate", "serve", "schedule")} == {"ok"}
         assert done.returncode == 1
         assert done.stderr.endswith(f"error: 2 of {len(findings)} findings are problems\n")
