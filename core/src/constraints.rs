@@ -36,7 +36,7 @@ impl Kind {
             6 => Kind::SoftSpread,
             7 => Kind::DisabledAffinity,
             8 => Kind::DisabledSpread,
-            _ => return Err(format!("terms.rules: {number} is no kind of rule")),
+            _ => return Err(format!("terms.rules: {number} is not a kind of rule")),
         })
     }
 

@@ -115,14 +115,14 @@ impl Decider {
             1 => NodeRule::Random,
             2 => NodeRule::Kube(Box::new(Kube::read(arrays, &self.cluster, &self.terms)?)),
             3 => NodeRule::External,
-            other => return Err(format!("policy.node: {other} is no rule")),
+            other => return Err(format!("policy.node: {other} is not a rule")),
         };
         self.device_rule = match arrays.number("policy.devices")? {
             0 => DeviceRule::BestFit,
             1 => DeviceRule::Fgd,
             2 => DeviceRule::Random,
             3 if matches!(self.node_rule, NodeRule::Best { scorer: Scorer::Learned(_), .. }) => DeviceRule::Learned,
-            other => return Err(format!("policy.devices: {other} is no rule")),
+            other => return Err(format!("policy.devices: {other} is not a rule")),
         };
         Ok(())
     }

@@ -312,7 +312,7 @@ impl Observations<'_> {
     fn rows(&mut self, count: usize) -> Result<Vec<Observation<'_>>> {
         let lengths = [self.nodes.len(), self.pods.len(), self.contexts.len(), self.masks.len()];
         if count == 0 || lengths.iter().any(|length| length % count != 0 || *length == 0) {
-            return Err(format!("{lengths:?} numbers are no observations of {count} episodes"));
+            return Err(format!("{lengths:?} numbers are not observations of {count} episodes"));
         }
         let [nodes, pods, contexts, masks] = lengths.map(|length| length / count);
         let rows = self.nodes.chunks_exact_mut(nodes).zip(self.pods.chunks_exact_mut(pods));
@@ -326,7 +326,7 @@ impl Results<'_> {
     fn rows(&mut self, count: usize) -> Result<Vec<EpisodeResults<'_>>> {
         let lengths = [self.rewards.len(), self.terminated.len(), self.truncated.len(), self.states.len()];
         if lengths != [count, count, count, STATES * count] {
-            return Err(format!("{lengths:?} numbers are no results of {count} episodes"));
+            return Err(format!("{lengths:?} numbers are not results of {count} episodes"));
         }
         let flags = self.terminated.iter_mut().zip(self.truncated.iter_mut());
         let rows = self.rewards.iter_mut().zip(flags).zip(self.states.chunks_exact_mut(STATES));

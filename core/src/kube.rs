@@ -526,6 +526,6 @@ fn read_strategy(arrays: &Arrays) -> Result<Strategy> {
             }
             Strategy::RequestedToCapacityRatio(points)
         }
-        other => return Err(format!("kube.scored.strategy: {other} is no strategy")),
+        other => return Err(format!("kube.scored.strategy: {other} is not a strategy")),
     })
 }

@@ -129,7 +129,7 @@ impl Decider {
         let is_node = |node: &Node| node.allocatable.iter().any(|&amount| amount != 0);
         let count = self.cluster.nodes.iter().rposition(is_node).map_or(0, |last| last + 1);
         let summary = self.summary();
-        let NodeRule::Network(rule) = &mut self.node_rule else { return Err("the policy is no network".to_owned()) };
+        let NodeRule::Network(rule) = &mut self.node_rule else { return Err("the policy is not a network".to_owned()) };
         // Apart from the decider, all of which it reads.
         let mut observer = rule.observer.take().ok_or("the network failed in an earlier call")?;
         let allowed = is_masked.then_some(self.mask.as_slice());
@@ -166,7 +166,7 @@ impl Decider {
 
     /// Score the nodes of an observation.
     pub fn network_scores(&self, seen: &mut Seen) -> Result<Vec<f64>> {
-        let NodeRule::Network(rule) = &self.node_rule else { return Err("the policy is no network".to_owned()) };
+        let NodeRule::Network(rule) = &self.node_rule else { return Err("the policy is not a network".to_owned()) };
         let scores = rule.network.scores(&seen.observation(), &rule.groups);
         let is_wrong = |(&mask, &score): (&i8, &f64)| mask != 0 && !score.is_finite();
         if seen.mask.iter().zip(&scores).any(is_wrong) {

@@ -188,7 +188,7 @@ def cluster() -> dict[str, np.ndarray]:
         ("classes.constraint", lambda a: a + 100, r"classes.constraint: 1\d\d is not in 0..\d+"),
         ("terms.rule_start", lambda a: a[::-1], "terms.rule_start: expected|terms.rule_start: .* is not in"),
         ("kube.lists", lambda a: a - 50, r"kube.lists: -\d+ is not in 0..\d+"),
-        ("policy.node", lambda _: np.array(9), "policy.node: 9 is no rule"),
+        ("policy.node", lambda _: np.array(9), "policy.node: 9 is not a rule"),
         ("profile.share", lambda a: a[None], "profile.share: expected 1 dimensions, has 2"),
     ],
 )
