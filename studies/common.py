@@ -17,7 +17,6 @@ from steersman.agents.configs import EvolutionConfig
 from steersman.core.atomic_files import write_atomically
 from steersman.core.engines import available_workers, make_workers
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.simulation.preparation import compile_kernels
 from steersman.simulation.result import RunResult
 from steersman.training import plans
 from steersman.training.environment import VALIDATION_SEEDS
@@ -277,5 +276,4 @@ def train_plan(at: Desk, name: str, plan: AnyPlan, limits: TrainingLimits) -> tu
 
 def evaluate(at: Desk, experiment: Experiment, what: str = "evaluating") -> list[RunResult]:
     """All runs of an experiment."""
-    compile_kernels(experiment.policies)
     return run_experiment(experiment, jobs=at.jobs, on_run=Progress(at.say, f"{what}, runs"))

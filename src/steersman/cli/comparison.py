@@ -14,7 +14,6 @@ from steersman.cli.options.common import Format
 from steersman.cli.options.results import Results, continuation
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, width, wrapped
 from steersman.cli.output.tables import comparison_table, kinds_table, regret_table, summary_records, workloads_table
-from steersman.cli.reading import compile_for
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.signals import defer_signals
 from steersman.core.stored_command import COMMAND, StoredCommand
@@ -67,7 +66,6 @@ def compare(
         finished = read_finished(results.output, resumable.description)
     elif resumable is not None and made:
         resumable.write(results.output, {})
-    compile_for([each for each in experiments[0].policies if isinstance(each, str)], experiments[0].workloads)
     try:
         evaluation = evaluate_experiments(
             experiments,

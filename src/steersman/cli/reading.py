@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
@@ -82,13 +82,3 @@ def check_overwriting(output: Path, kind: str, read: Callable[[Path], object]) -
         except SteersmanError:
             raise UsageError(f"--output {output}: exists and is not {kind}; name another file") from None
     check_writable("--output", output)
-
-
-COMPILING = "compiling the simulator for this machine (once, about half a minute)"
-
-
-def compile_for(policies: Sequence[str], workloads: Iterable[Workload] = ()) -> None:
-    from steersman.simulation.preparation import compile_kernels
-
-    with status_if_slow(COMPILING):
-        compile_kernels(policies, workloads)

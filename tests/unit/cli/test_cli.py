@@ -22,7 +22,6 @@ from steersman.cli.main import main
 from steersman.cli.options.common import parse_seeds, repeat_flags
 from steersman.cli.output.display import TrainingProgressBar, wrapped
 from steersman.cli.output.tables import comparison_table, run_table, workloads_table
-from steersman.cli.reading import COMPILING
 from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import UsageError
 from steersman.core.signals import interruptible
@@ -63,8 +62,8 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def error_line(capsys: Capture) -> str:
-    """The one line that was said on standard error, but for what a machine says that has compiled nothing yet."""
-    said = capsys.readouterr().err.replace(f"{COMPILING}\n", "")
+    """The one line that was said on standard error."""
+    said = capsys.readouterr().err
     assert said.startswith("error: "), said
     assert said.count("\n") == 1, said
     return said

@@ -16,7 +16,6 @@ from steersman.cli.options.common import Jobs, path_option
 from steersman.cli.options.declaring import RequiresOption, option, to_arguments, with_options
 from steersman.cli.options.inputs import Inputs, PresentCluster
 from steersman.cli.output.display import TEXT_WIDTH, Progress, Warnings, say, width
-from steersman.cli.reading import compile_for
 from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import UsageError
 from steersman.core.folder_lock import using_folder
@@ -95,7 +94,6 @@ def advise(options: AdviceOptions) -> None:
             minor = split_minor(spec)[1] or None
             spec = cluster_baseline(live, source, Path(folder, CLUSTER_SCHEDULER), minor, "--scheduler-config") or spec
         today = _configuration(spec)
-        compile_for([KUBE_DEFAULT, "steersman"], [source])
         text = give_advice(source, today, options.output, command, made, jobs, warn)
     print(text)
 

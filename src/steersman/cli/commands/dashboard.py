@@ -18,7 +18,6 @@ from steersman.cli.options.declaring import RequiresOption, advanced, given_opti
 from steersman.cli.options.inputs import Inputs, InputsWithRunningPods
 from steersman.cli.options.policies import PolicyServer
 from steersman.cli.output.display import Progress, Warnings, print_text
-from steersman.cli.reading import compile_for
 from steersman.core.errors import UsageError
 from steersman.core.redaction import redact_url
 from steersman.prometheus.configuration import read_configuration
@@ -162,7 +161,6 @@ def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOption
     from steersman.evaluation.replay_file import RunOptions, replay_file
 
     policies = [resolve(name) for name in names]
-    compile_for(names, (source,))
     results, simulator = [], Simulator(source)
     with Progress("simulating") as progress:
         for done, each in enumerate(policies):

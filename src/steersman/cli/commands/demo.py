@@ -12,7 +12,6 @@ from steersman.agents.configs import EvolutionConfig
 from steersman.cli.options.common import Jobs, path_option
 from steersman.cli.options.results import Results
 from steersman.cli.output.display import TrainingProgressBar, Warnings, print_text, say_text
-from steersman.cli.reading import compile_for
 from steersman.core.folder_lock import using_folder
 from steersman.core.processes import default_jobs
 
@@ -94,7 +93,6 @@ def _train(folder: Path, jobs: int) -> tuple[Path, LearningCurve]:
     from steersman.training.search.evolve import EvolutionPlan, evolve
     from steersman.workloads.formats.openb import embedded
 
-    compile_for(())
     config = EvolutionConfig()
     plan = EvolutionPlan("trained", tuple(embedded(name) for name in TRAINING), config=config, validation_seeds=(5001,))
     limits = TrainingLimits(iterations=GENERATIONS, validate_every=VALIDATE_EVERY)

@@ -21,7 +21,6 @@ from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, gi
 from steersman.cli.options.inputs import InputsWithRunningPods
 from steersman.cli.options.policies import PolicyServer, check_pods_wait
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
-from steersman.cli.reading import compile_for
 from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, UsageError
 from steersman.core.extensions import attribute_errors
@@ -178,7 +177,6 @@ def run_and_write(plan: SimulationPlan, options: SimulationOptions, warn: Warnin
     with attribute_errors(f"policy {plan.policy!r}"):
         policy = resolve(plan.policy)
     warn(plan.workload.warnings)
-    compile_for([plan.policy], [plan.workload])
     simulator = Simulator(plan.workload, plan.profile)
     with Progress("simulating") as progress:
         run = simulator.run(

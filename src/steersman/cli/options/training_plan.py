@@ -113,13 +113,14 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
     return make_plan(source, name, options.task.algorithm or EVOLUTION, plan)
 
 
+COMPILING = "compiling the environment for this machine (once, about half a minute)"
+
+
 def compile_plan(plan: AnyPlan) -> None:
-    """Compile the kernels that training needs, with a message if it takes long."""
-    from steersman.cli.reading import COMPILING, compile_for
+    """Compile the kernels of environments that training needs, with a message if it takes long."""
     from steersman.training.search.evolve import EvolutionPlan
 
     if isinstance(plan, EvolutionPlan):
-        compile_for((), plan.training)
         return
     with status_if_slow(COMPILING):
         # A reset and a step call, and so compile, what training calls.

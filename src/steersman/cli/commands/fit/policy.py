@@ -126,10 +126,8 @@ def _fit(
     portfolio: PortfolioPolicy, source: Workload, options: FittingOptions, arrivals: ArrivalOptions, warn: Warnings
 ) -> Fit:
     """Choose a member and fit it; print the comparison."""
-    from steersman.cli.reading import compile_for
     from steersman.policies.kube_scheduler import KubeSchedulerPolicy
     from steersman.policies.portfolio_policy import KindLimit
-    from steersman.policies.registry import PACKAGED_POLICY
     from steersman.simulation.selection.stock_search import SearchOptions
     from steersman.training.search import policies as searching
 
@@ -140,7 +138,6 @@ def _fit(
             raise UsageError(f"--policy {portfolio.name} has a limit; leave it or --max-kind-loss out")
         limit = KindLimit(options.max_kind_loss, KubeSchedulerPolicy())
     search = SearchOptions(**arrivals.settings, limit=limit, seed=options.seed, generations=options.generations)
-    compile_for([PACKAGED_POLICY], [source])
     with Progress("fitting, generations") as progress:
         result = searching.fit(source, search, portfolio, progress=progress.update)
     if options.output_format is TableOrJson.JSON:

@@ -14,7 +14,7 @@ from steersman.cli.options.common import KubernetesOption, MaxKindLoss, TableOrJ
 from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.options.inputs import Inputs
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
-from steersman.cli.reading import check_overwriting, compile_for
+from steersman.cli.reading import check_overwriting
 from steersman.cluster.model import SHARED_GPUS
 from steersman.core.errors import UsageError
 
@@ -83,7 +83,6 @@ def scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Arriva
     gpu = gpu_name(source)
     if gpu == SHARED_GPUS:
         warn((f"{source.name}: pods request {SHARED_GPUS} by annotations, which kube-scheduler does not count",))
-    compile_for([baseline, LEARNED], [source])
     limit = None if options.max_kind_loss is None else KindLimit(options.max_kind_loss, today)
     settings = StockSearchOptions(**arrivals.settings, simple=options.simple, limit=limit, seed=options.seed)
     beside = [learned] if gpu else []
