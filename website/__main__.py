@@ -39,8 +39,7 @@ def write_site(work: Path, site: Path) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(picture, file)
     shutil.copytree(HERE / "iframe-worker", work / "pages" / "assets" / "iframe-worker")
-    if play.CORE.is_file():
-        play.write_files(work / "pages" / "assets" / "play")
+    play.write_files(work / "pages" / "assets" / "play")
     shutil.copyfile(HERE / "steersman.css", work / "pages" / "assets" / "steersman.css")
     settings = (HERE / "zensical.toml").read_text().replace("nav = []", f"nav = {toml(navigation(pages))}")
     (work / "zensical.toml").write_text(settings)
@@ -58,10 +57,10 @@ def write_site(work: Path, site: Path) -> int:
 def written_pages() -> dict[str, str]:
     """Return the Markdown of all pages by their place."""
     pages = {place(source): page_text(source) for source in sources()}
-    if play.CORE.is_file():
-        pages |= {INDEX: play.with_picture(pages[INDEX]), "play.md": play.page()}
     return {
         **pages,
+        INDEX: play.with_picture(pages[INDEX]),
+        "play.md": play.page(),
         **commands.pages(),
         **policies.pages(),
         "reference/api.md": api.page(),

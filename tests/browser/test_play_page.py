@@ -16,7 +16,6 @@ import pytest
 from playwright.sync_api import Browser, FilePayload, Page
 from tests.browser.conftest import serious_violations
 from tests.support.site import build_site
-from website.play import CORE
 
 from steersman.core.errors import InputError
 from steersman.policies.registry import resolve
@@ -24,7 +23,7 @@ from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded, parse_nodes, parse_pods
 from steersman.workloads.workload import Workload
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(not CORE.is_file(), reason="the portable core is not built")]
+pytestmark = pytest.mark.browser
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,96000,393216,8,A100\nn1,64000,262144,2,T4\nn2,32000,65536,0,\n"
 PODS = (
