@@ -360,7 +360,8 @@ def section(result: Json) -> str:
             "not see these, nor any table of leftovers. Networks choose GPU devices as well when they are played. "
             f"Whole clusters, seeds {tables.seeds_text(result['seeds'])}, paired; means over "
             f"{len(result['values'])} workloads and {len(result['training_seeds'])} trainings with 95 % intervals over "
-            "seeds, and the range over trainings. *Surely better*: the interval of a workload lies above 0.",
+            "seeds, and the range over trainings. *Surely better*: the interval of a workload lies above 0. "
+            "The seconds of evolution are those of the clock times its processes, beside other work.",
             "",
             tables.markdown(header, rows),
             "",
