@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 from tests.browser.conftest import OPTIONS, chromium
 from website.play import PLAYER
+
+COLOURS = 64
 
 
 def main(site: Path) -> None:
@@ -24,7 +28,10 @@ def main(site: Path) -> None:
             top, bottom = (box for box in boxes if box is not None)
             height = bottom["y"] + bottom["height"] - top["y"]
             clip = {"x": top["x"], "y": top["y"], "width": top["width"], "height": height}
-            page.screenshot(path=PLAYER / f"play-{theme}.png", clip=clip, full_page=True)
+            picture = page.screenshot(clip=clip, full_page=True)
+            # A palette halves the file.
+            few = Image.open(BytesIO(picture)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            few.save(PLAYER / f"play-{theme}.png", optimize=True)
         browser.close()
 
 
