@@ -24,7 +24,7 @@ OLDEST_GLIBC = 17
 
 
 def native_core(root: Path) -> Path | None:
-    """Build the native core, or take the one that is built where there is no cargo; None: the portable core is used.
+    """Build the native core, or take the one already built if cargo is not installed; None: use the portable core.
 
     A library that this machine cannot load, of another architecture or C library, is left out.
     """
@@ -33,7 +33,7 @@ def native_core(root: Path) -> Path | None:
         return None
     core = root / "core"
     library = core / "target" / "release" / NAME
-    problem = "" if library.exists() else "there is no cargo (Rust 1.85 or newer)"
+    problem = "" if library.exists() else "cargo is not installed (Rust 1.85 or newer)"
     if cargo := shutil.which("cargo"):
         command = [cargo, "build", "--release", "--target-dir", "target"]
         built = subprocess.run(command, cwd=core, stderr=subprocess.PIPE, text=True, check=False)

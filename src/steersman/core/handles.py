@@ -99,7 +99,7 @@ class CoreDecider:
         """Say what the next decisions of a network observe in addition to the cluster.
 
         Args:
-            waiting: number of pods that wait beside the one to place.
+            waiting: number of pods that wait besides the one to place.
             eligible: [N] 1 for nodes that some pod may enter.
             owner_pods: how many pods of the pod's owner run, by node.
         """
@@ -205,7 +205,7 @@ class RunProgress:
     arrived: int  # arrivals handled
     events: int  # recorded
     changes: int  # how often a pod came to a node or left it
-    head: int  # the arrival that nobody may delay, -1: none
+    head: int  # the blocked arrival that goes next, -1: none
     waiting: int  # pods that wait
     gpu_milli: int  # in use, as `cpu_milli`
     cpu_milli: int

@@ -115,8 +115,8 @@ class ExternalScorer(Scorer):
 
 
 @dataclass(slots=True)
-class Begun:
-    """How an episode began, and what was done since."""
+class EpisodeStart:
+    """How an episode started, and the actions since."""
 
     workload: int  # its index
     seed: int
@@ -152,7 +152,7 @@ class WorkloadCore(EnvCore):
         self.protocol, self.options = protocol, options
         self.simulators = [Simulator(workload) for workload in workloads]
         self.objective = objective
-        self._episodes: list[Begun | None] = [None] * count
+        self._episodes: list[EpisodeStart | None] = [None] * count
         self._illegal = np.zeros(count, dtype=np.bool_)
         buffers, flags = self.observation, (self.terminated.view(np.int8), self.truncated.view(np.int8))
         self.states = np.zeros((count, 3, summed.COLUMNS))  # see `objectives.summary`
@@ -166,17 +166,17 @@ class WorkloadCore(EnvCore):
         index = self._index(known["workload"]) if "workload" in known else int(rng.integers(len(self.simulators)))
         seed = int(known.get("seed", rng.integers(SEEDS)))
         ratio, load = float(known.get("ratio", self.options.ratio)), known.get("load", self.options.load)
-        self._start(e, Begun(index, seed, ratio, load))
+        self._start(e, EpisodeStart(index, seed, ratio, load))
 
     @property
-    def _begun(self) -> list[Begun]:
-        """How the episodes began. Raises UsageError: one has not begun."""
+    def _started(self) -> list[EpisodeStart]:
+        """How the episodes started. Raises UsageError: an environment was not reset."""
         begun = [each for each in self._episodes if each is not None]
         if len(begun) < self.count:
             raise UsageError("reset the environment before anything else")
         return begun
 
-    def _start(self, e: int, begun: Begun) -> None:
+    def _start(self, e: int, begun: EpisodeStart) -> None:
         simulator = self.simulators[begun.workload]
         plan = schedule(simulator.workload, self.protocol, seed=begun.seed, ratio=begun.ratio, load=begun.load)
         begun.order = plan.nodes
@@ -213,7 +213,7 @@ class WorkloadCore(EnvCore):
         return names.index(name)
 
     def step(self, actions: npt.NDArray[np.int64]) -> None:
-        for begun, action in zip(self._begun, actions.tolist(), strict=True):
+        for begun, action in zip(self._started, actions.tolist(), strict=True):
             begun.actions.append(action)
         legal = self.observation.mask[np.arange(self.count), actions] == 1
         self._batch.step(actions)
@@ -222,7 +222,7 @@ class WorkloadCore(EnvCore):
             self._add_user_objectives(self.objective, self.states, legal)
 
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        return self._batch.rule_actions(rule) if self._begun else np.zeros(0, dtype=np.int64)
+        return self._batch.rule_actions(rule) if self._started else np.zeros(0, dtype=np.int64)
 
     def infos(self) -> Arrays:
         """Return metrics after the last action: `allocation` (share of GPU in use; of CPU without GPUs) and others."""
@@ -238,7 +238,7 @@ class WorkloadCore(EnvCore):
 
     def state(self) -> Arrays:
         """Return how each episode began, and what was done since: playing that again leads to the same state."""
-        begun = self._begun
+        begun = self._started
         return {
             "workload": np.array([each.workload for each in begun]),
             "seed": np.array([each.seed for each in begun], dtype=np.uint64),
@@ -252,12 +252,12 @@ class WorkloadCore(EnvCore):
         actions = np.split(arrays["actions"], np.cumsum(arrays["steps"])[:-1])
         columns = (arrays[name].tolist() for name in ("workload", "seed", "ratio", "load"))
         for e, (workload, seed, ratio, load) in enumerate(zip(*columns, strict=True)):
-            self._start(e, Begun(workload, seed, ratio, None if math.isnan(load) else load, actions[e].tolist()))
+            self._start(e, EpisodeStart(workload, seed, ratio, None if math.isnan(load) else load, actions[e].tolist()))
             self._batch.replay(e, actions[e])
 
     def names(self, e: int) -> list[str]:
-        nodes = self.simulators[self._begun[e].workload].workload.nodes
-        return [nodes[i].name for i in self._begun[e].order]
+        nodes = self.simulators[self._started[e].workload].workload.nodes
+        return [nodes[i].name for i in self._started[e].order]
 
     def run(self, e: int) -> CoreEngine:
         """Return a copy of the run of environment `e`."""
@@ -265,7 +265,7 @@ class WorkloadCore(EnvCore):
 
     def cluster(self, e: int) -> ClusterState:
         """Return the cluster of environment `e` as it is now."""
-        begun = self._begun[e]
+        begun = self._started[e]
         state = self.simulators[begun.workload].state(begun.order)
         write_state(self.run(e), state)
         return state

@@ -40,7 +40,7 @@ class Decider:
     """
 
     def __init__(self, view: ClusterView, policy: Policy) -> None:
-        # `waiting`: number of pods that wait beside the one to place, a feature of networks. The caller keeps it up
+        # `waiting`: number of pods that wait besides the one to place, a feature of networks. The caller keeps it up
         # to date: a scheduler counts unschedulable pods, an observer of another scheduler those pending for longer
         self.state, self.name, self.waiting = view.state, policy.name, 0
         self.policy = default_member(policy)
