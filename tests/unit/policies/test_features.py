@@ -68,7 +68,7 @@ class SlowCluster:
 
     def __init__(self, core: WorkloadCore) -> None:
         workload = core.simulators[0].workload
-        self.nodes = [workload.nodes[i] for i in core._begun[0].order]
+        self.nodes = [workload.nodes[i] for i in core._started[0].order]
         self.on: list[list[Pod]] = [[] for _ in self.nodes]
         self.gpus = [[1000] * node.gpu_count for node in self.nodes]
         self.profile = typical_pods(workload.pods)
@@ -159,7 +159,7 @@ class SlowCluster:
 
 def asked(core: WorkloadCore) -> Pod:
     """The pod that the environment asks about."""
-    workload, begun = core.simulators[0].workload, core._begun[0]
+    workload, begun = core.simulators[0].workload, core._started[0]
     plan = schedule(workload, core.protocol, seed=begun.seed, ratio=begun.ratio, load=begun.load)
     return replace(workload.pods[plan.pods[core.run(0).question]], name="asked")
 
@@ -233,7 +233,7 @@ def test_cached_rows_equal_recomputed_ones(name):
     for _ in range(150):
         mask = core.observation.mask
         core.step((mask * random.random(mask.shape)).argmax(axis=1))
-        for e, begun in enumerate(core._begun):
+        for e, begun in enumerate(core._started):
             plan = schedule(simulator.workload, "timed", seed=begun.seed, ratio=begun.ratio, load=begun.load)
             run = core.run(e)
             # An observer of its own, which has seen nothing before.
