@@ -204,23 +204,104 @@ pub unsafe extern "C" fn steersman_decider_decide(decider: i64, class: i64, labe
     })
 }
 
-/// Write the scores of a pod by node, -inf where it may not run.
+/// Write the scores of a pod by node, -inf where it may not run; `allowed`: the nodes to choose from, none for all.
 ///
 /// # Safety
-/// `scores` has room for a number of each node.
+/// `allowed` has so many flags, and `scores` room for so many numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn steersman_decider_scores(
     decider: i64,
     class: i64,
     labels: i64,
+    allowed: *const i8,
+    allowed_length: usize,
     scores: *mut f64,
     length: usize,
 ) -> i64 {
     // SAFETY: the caller's, as above.
-    let scores = unsafe { std::slice::from_raw_parts_mut(scores, length) };
+    let (allowed, scores) = unsafe {
+        (std::slice::from_raw_parts(allowed, allowed_length), std::slice::from_raw_parts_mut(scores, length))
+    };
     with_decider(decider, |decider| {
         let (c, labels) = decider.pod(class, labels)?;
-        decider.scores(c, labels, scores)?;
+        let allowed: Vec<bool> = allowed.iter().map(|&allowed| allowed != 0).collect();
+        decider.scores(c, labels, &allowed, scores)?;
+        Ok(0)
+    })
+}
+
+/// Follow changes of the cluster, see `Decider::follow_changes`.
+///
+/// # Safety
+/// `bytes` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_follow(decider: i64, bytes: *const u8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    with_decider(decider, |decider| decider.follow_changes(&Arrays::new(bytes)?).map(|()| 0))
+}
+
+/// Describe a decider anew, see `Decider::read`; it goes on with its random numbers and with its search.
+///
+/// # Safety
+/// `bytes` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_replace(decider: i64, bytes: *const u8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    with_decider(decider, |decider| {
+        let mut other = Decider::read(&Arrays::new(bytes)?)?;
+        other.go_on_from(decider);
+        *decider = other;
+        Ok(0)
+    })
+}
+
+/// Return the devices that a pod would get on a node that it fits on, a bit mask.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_decider_devices(decider: i64, class: i64, node: i64) -> i64 {
+    with_decider(decider, |decider| {
+        let (c, _) = decider.pod(class, 0)?;
+        let n = index("node", node, decider.nodes())?;
+        if !decider.cluster.fits(c, n) {
+            return Err(format!("class {class} does not fit on node {node}"));
+        }
+        Ok(decider.devices_on(c, n) as i64)
+    })
+}
+
+/// Write where a pod may run now, by node.
+///
+/// # Safety
+/// `mask` has room for so many flags.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_mask(
+    decider: i64,
+    class: i64,
+    labels: i64,
+    mask: *mut i8,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let mask = unsafe { std::slice::from_raw_parts_mut(mask, length) };
+    with_decider(decider, |decider| {
+        let (c, labels) = decider.pod(class, labels)?;
+        decider.find_feasible(c, labels);
+        mask.iter_mut().zip(&decider.mask).for_each(|(flag, feasible)| *flag = i8::from(*feasible));
+        Ok(0)
+    })
+}
+
+/// Set the scores of VolumeBinding for the next decisions of kube-scheduler, by node.
+///
+/// # Safety
+/// `scores` has so many numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_storage(decider: i64, scores: *const i64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let scores = unsafe { std::slice::from_raw_parts(scores, length) };
+    with_decider(decider, |decider| {
+        decider.set_storage(scores)?;
         Ok(0)
     })
 }
@@ -491,7 +572,7 @@ pub unsafe extern "C" fn steersman_engine_scores(
     let scores = unsafe { std::slice::from_raw_parts_mut(scores, length) };
     with_engine(engine, |engine| {
         let (c, labels) = engine.decider.pod(class, labels)?;
-        engine.decider.scores(c, labels, scores).map(|()| 0)
+        engine.decider.scores(c, labels, &[], scores).map(|()| 0)
     })
 }
 

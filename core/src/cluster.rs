@@ -167,11 +167,50 @@ pub struct Cluster {
 impl Cluster {
     /// Read `nodes.*` and `classes.*`.
     pub fn read(arrays: &Arrays) -> Result<Self> {
-        let nodes = read_nodes(arrays)?;
+        let types = match read_types(arrays)? {
+            Some(types) => types.len() + 1,
+            None => arrays.columns::<bool>("profile.accepts")?,
+        };
+        let nodes = read_nodes(arrays, types)?;
         let resources = arrays.columns::<i64>("nodes.allocatable")?;
         let allowed = arrays.rows("classes.allowed", nodes.len())?;
         let classes = read_classes(arrays, resources, allowed.len())?;
         Ok(Cluster { nodes, classes, allowed })
+    }
+
+    /// Read `nodes.*` of nodes that replace others of this cluster, whose devices are of so many types.
+    pub fn read_changed(&self, arrays: &Arrays, types: usize) -> Result<Vec<Node>> {
+        let nodes = read_nodes(arrays, types)?;
+        let shape = |node: &Node| (node.allocatable.len(), node.gpu_kinds.len());
+        match (self.nodes.first().map(shape), nodes.first().map(shape)) {
+            (Some(ours), Some(other)) if ours != other => {
+                Err("nodes.allocatable, nodes.gpu_kinds: expected the resources and devices of the cluster".to_owned())
+            }
+            _ => Ok(nodes),
+        }
+    }
+
+    /// Read `classes.*` that follow the first `kept` classes and the first `constraints` rows of constraints.
+    pub fn read_added(&self, arrays: &Arrays, constraints: usize) -> Result<(Vec<Class>, Vec<Vec<bool>>)> {
+        let allowed: Vec<Vec<bool>> = arrays.rows("classes.allowed", self.nodes.len())?;
+        let resources = arrays.columns::<i64>("classes.request")?;
+        if self.nodes.first().is_some_and(|node| node.allocatable.len() != resources) {
+            return Err("classes.request: expected the resources of the cluster".to_owned());
+        }
+        Ok((read_classes(arrays, resources, constraints + allowed.len())?, allowed))
+    }
+
+    /// Forget all but the first classes and rows of constraints, and add others.
+    pub fn extend(&mut self, classes: usize, constraints: usize, (added, allowed): (Vec<Class>, Vec<Vec<bool>>)) {
+        self.classes.truncate(classes);
+        self.classes.extend(added);
+        self.allowed.truncate(constraints);
+        self.allowed.extend(allowed);
+    }
+
+    /// Write where each row of constraints allows a node.
+    pub fn set_allowed(&mut self, n: usize, allowed: impl Iterator<Item = bool>) {
+        self.allowed.iter_mut().zip(allowed).for_each(|(row, value)| row[n] = value);
     }
 
     /// Whether a class fits on a node now, as far as other pods' constraints do not matter.
@@ -197,7 +236,8 @@ impl Cluster {
     }
 }
 
-fn read_nodes(arrays: &Arrays) -> Result<Vec<Node>> {
+/// Read `nodes.*`, whose devices are of so many types.
+fn read_nodes(arrays: &Arrays, types: usize) -> Result<Vec<Node>> {
     let resources = arrays.columns::<i64>("nodes.allocatable")?;
     if resources <= EPHEMERAL {
         return Err(format!("nodes.allocatable: expected at least 5 columns, has {resources}"));
@@ -212,10 +252,6 @@ fn read_nodes(arrays: &Arrays) -> Result<Vec<Node>> {
     }
     let gpu_free: Vec<Vec<i64>> = arrays.rows_of("nodes.gpu_free", count, devices)?;
     let gpu_count = arrays.indices("nodes.gpu_count", devices + 1)?;
-    let types = match read_types(arrays)? {
-        Some(types) => types.len() + 1,
-        None => arrays.columns::<bool>("profile.accepts")?,
-    };
     let gpu_type = arrays.indices("nodes.gpu_model", types)?;
     let gpu_kinds: Vec<Vec<i64>> = arrays.rows_of("nodes.gpu_kinds", count, devices + 1)?;
     if gpu_count.len() != count || gpu_type.len() != count {

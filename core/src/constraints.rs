@@ -90,6 +90,56 @@ pub struct Topology {
     pub domains: usize,
 }
 
+/// How many of each kind a change leaves; what it adds follows them.
+pub struct Kept {
+    pub classes: usize,
+    /// Rows of `Cluster::allowed`.
+    pub constraints: usize,
+    pub labels: usize,
+    pub selectors: usize,
+    pub owned: usize,
+    pub things: usize,
+    pub keys: usize,
+    pub filters: usize,
+}
+
+/// What a change adds, by kind as in `Terms`.
+pub struct Added {
+    rules: Vec<Vec<Rule>>,
+    matches: Vec<Vec<bool>>,
+    /// By label set that is kept: whether it is matched by each selector that is new.
+    more_matches: Vec<Vec<bool>>,
+    matched: Vec<Vec<i32>>,
+    owned: Vec<OwnedTerm>,
+    conflicts: Vec<Vec<bool>>,
+    held: Vec<Vec<i32>>,
+    topologies: Vec<Topology>,
+    /// The number of domains of every key.
+    domains: Vec<usize>,
+    included: Vec<Vec<bool>>,
+}
+
+/// Counts and labels of some nodes, in rows as those of `Terms`.
+#[derive(Default)]
+pub struct Columns {
+    matched: Vec<Vec<i32>>,
+    owned: Vec<Vec<i32>>,
+    held: Vec<Vec<i32>>,
+    /// Empty, like what follows, if labels and taints are what they were.
+    domain: Vec<Vec<Option<u32>>>,
+    domains: Vec<usize>,
+    included: Vec<Vec<bool>>,
+}
+
+/// How many there are of what rules refer to.
+struct Counts {
+    selectors: usize,
+    things: usize,
+    owned: usize,
+    keys: usize,
+    filters: usize,
+}
+
 #[derive(Clone)]
 pub struct Terms {
     /// By class, in the pod's own order within a kind.
@@ -125,34 +175,142 @@ impl Terms {
         let held: Vec<Vec<i32>> = arrays.rows("terms.held", nodes)?;
         let conflicts = arrays.rows_of("terms.conflicts", held.len(), held.len())?;
         let included: Vec<Vec<bool>> = arrays.rows("terms.included", nodes)?;
-        let topologies = read_topologies(arrays, nodes)?;
+        let domains = arrays.list("terms.domains")?;
+        let topologies = read_topologies(arrays, nodes, &domains)?;
         let owned = read_owned(arrays, selectors, topologies.len(), nodes)?;
-        let rows: Vec<Vec<i64>> = arrays.rows("terms.rules", 8)?;
-        let mut parsed = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let kind = Kind::read(row[0])?;
-            let counts_pods = kind != Kind::Exclusive;
-            let is_spread = matches!(kind, Kind::Spread | Kind::SoftSpread);
-            let field = |name: &str, value, below, applies| {
-                if applies { index(&format!("terms.rules, {name}"), value, below) } else { Ok(0) }
-            };
-            parsed.push(Rule {
-                kind,
-                counted: index("terms.rules, counted", row[1], if counts_pods { selectors } else { held.len() })?,
-                key: field("key", row[2], topologies.len(), counts_pods)?,
-                owned: if counts_pods { optional("terms.rules, owned", row[3], owned.len())? } else { None },
-                weight: row[4],
-                own: field("self", row[5], selectors, counts_pods)?,
-                min_domains: row[6],
-                included: field("included", row[7], included.len(), is_spread)?,
-            });
-        }
-        let starts = arrays.indices("terms.rule_start", parsed.len() + 1)?;
-        if starts.len() != classes + 1 || !starts.is_sorted() {
-            return Err(format!("terms.rule_start: expected {} ascending values", classes + 1));
-        }
-        let rules = starts.windows(2).map(|range| parsed[range[0]..range[1]].to_vec()).collect();
+        let counts = Counts {
+            selectors,
+            things: held.len(),
+            owned: owned.len(),
+            keys: topologies.len(),
+            filters: included.len(),
+        };
+        let rules = read_rules(arrays, classes, &counts)?;
         Ok(Terms { rules, matches, matched, owned, conflicts, held, topologies, included })
+    }
+
+    /// Read what follows on the first of each kind, see `Kept`: `terms.*` of what is new, for so many new classes.
+    pub fn read_added(&self, arrays: &Arrays, kept: &Kept, nodes: usize, classes: usize) -> Result<Added> {
+        let matched: Vec<Vec<i32>> = arrays.rows("terms.matched", nodes)?;
+        let selectors = kept.selectors + matched.len();
+        let held: Vec<Vec<i32>> = arrays.rows("terms.held", nodes)?;
+        let things = kept.things + held.len();
+        let included: Vec<Vec<bool>> = arrays.rows("terms.included", nodes)?;
+        let domains: Vec<i64> = arrays.list("terms.domains")?;
+        let added = domains.get(kept.keys..).ok_or("terms.domains: expected a number of each key")?;
+        let topologies = read_topologies(arrays, nodes, added)?;
+        let owned = read_owned(arrays, selectors, domains.len(), nodes)?;
+        let counts = Counts {
+            selectors,
+            things,
+            owned: kept.owned + owned.len(),
+            keys: domains.len(),
+            filters: kept.filters + included.len(),
+        };
+        Ok(Added {
+            rules: read_rules(arrays, classes, &counts)?,
+            matches: arrays.rows("terms.matches", selectors)?,
+            more_matches: arrays.rows_of("terms.more_matches", kept.labels, matched.len())?,
+            conflicts: arrays.rows_of("terms.conflicts", held.len(), things)?,
+            domains: self.read_sizes("terms.domains", &domains)?,
+            matched,
+            owned,
+            held,
+            topologies,
+            included,
+        })
+    }
+
+    /// Forget all but the first of each kind, and add others.
+    pub fn extend(&mut self, kept: &Kept, added: Added) {
+        self.rules.truncate(kept.classes);
+        self.rules.extend(added.rules);
+        self.matches.truncate(kept.labels);
+        for (row, more) in self.matches.iter_mut().zip(added.more_matches) {
+            row.truncate(kept.selectors);
+            row.extend(more);
+        }
+        self.matches.extend(added.matches);
+        self.matched.truncate(kept.selectors);
+        self.matched.extend(added.matched);
+        self.owned.truncate(kept.owned);
+        self.owned.extend(added.owned);
+        self.held.truncate(kept.things);
+        self.held.extend(added.held);
+        self.conflicts.truncate(kept.things);
+        for (thing, row) in self.conflicts.iter_mut().enumerate() {
+            row.truncate(kept.things);
+            row.extend(added.conflicts.iter().map(|of_added| of_added[thing]));
+        }
+        self.conflicts.extend(added.conflicts);
+        self.topologies.truncate(kept.keys);
+        self.topologies.extend(added.topologies);
+        self.topologies.iter_mut().zip(added.domains).for_each(|(topology, size)| topology.domains = size);
+        self.included.truncate(kept.filters);
+        self.included.extend(added.included);
+    }
+
+    /// Check that there is so much of each kind.
+    pub fn check(&self, kept: &Kept) -> Result<()> {
+        let ours = [
+            ("classes", self.rules.len(), kept.classes),
+            ("labels", self.matches.len(), kept.labels),
+            ("selectors", self.matched.len(), kept.selectors),
+            ("owned terms", self.owned.len(), kept.owned),
+            ("exclusive things", self.held.len(), kept.things),
+            ("topology keys", self.topologies.len(), kept.keys),
+            ("node filters", self.included.len(), kept.filters),
+        ];
+        match ours.iter().find(|(_, ours, kept)| ours < kept) {
+            Some((kind, ours, kept)) => Err(format!("kept: expected at most {ours} {kind}, has {kept}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Read `changed.*` of so many nodes: their counts, and where labels may have changed what depends on these.
+    pub fn read_changed(&self, arrays: &Arrays, nodes: usize) -> Result<Columns> {
+        let mut columns = Columns {
+            matched: arrays.rows_of("changed.matched", self.matched.len(), nodes)?,
+            owned: arrays.rows_of("changed.owned", self.owned.len(), nodes)?,
+            held: arrays.rows_of("changed.held", self.held.len(), nodes)?,
+            ..Columns::default()
+        };
+        if arrays.has("changed.domain") {
+            let rows: Vec<Vec<i32>> = arrays.rows_of("changed.domain", self.topologies.len(), nodes)?;
+            let sizes: Vec<i64> = arrays.list_of("changed.domains", self.topologies.len())?;
+            columns.domains = self.read_sizes("changed.domains", &sizes)?;
+            for (row, &size) in rows.iter().zip(&columns.domains) {
+                columns.domain.push(read_domains(row, size)?);
+            }
+            columns.included = arrays.rows_of("changed.included", self.included.len(), nodes)?;
+        }
+        Ok(columns)
+    }
+
+    /// Read how many domains keys have, of which those that exist have no fewer than before.
+    fn read_sizes(&self, name: &str, sizes: &[i64]) -> Result<Vec<usize>> {
+        let ours = self.topologies.iter().map(|topology| topology.domains);
+        match ours.zip(sizes).find(|&(ours, &size)| size < ours as i64) {
+            Some((ours, size)) => Err(format!("{name}: expected at least {ours}, is {size}")),
+            None => sizes.iter().map(|&size| index(name, size, 1 << 31)).collect(),
+        }
+    }
+
+    /// Replace how many domains topology keys have, if labels changed.
+    pub fn set_domains(&mut self, columns: &Columns) {
+        self.topologies.iter_mut().zip(&columns.domains).for_each(|(topology, &size)| topology.domains = size);
+    }
+
+    /// Replace what is known of node `n` by column `i`.
+    pub fn set_column(&mut self, n: usize, columns: &Columns, i: usize) {
+        self.matched.iter_mut().zip(&columns.matched).for_each(|(row, column)| row[n] = column[i]);
+        self.held.iter_mut().zip(&columns.held).for_each(|(row, column)| row[n] = column[i]);
+        self.included.iter_mut().zip(&columns.included).for_each(|(row, column)| row[n] = column[i]);
+        self.topologies.iter_mut().zip(&columns.domain).for_each(|(topology, column)| topology.domain[n] = column[i]);
+        for (term, column) in self.owned.iter_mut().zip(&columns.owned) {
+            term.total += i64::from(column[i]) - i64::from(term.on_nodes[n]);
+            term.on_nodes[n] = column[i];
+        }
     }
 
     pub fn rules(&self, c: usize) -> &[Rule] {
@@ -298,16 +456,49 @@ impl Terms {
     }
 }
 
-fn read_topologies(arrays: &Arrays, nodes: usize) -> Result<Vec<Topology>> {
-    let rows: Vec<Vec<i32>> = arrays.rows("terms.domain", nodes)?;
-    let sizes: Vec<i64> = arrays.list_of("terms.domains", rows.len())?;
+/// Read `terms.rules` and `terms.rule_start`: the rules of each of so many classes.
+fn read_rules(arrays: &Arrays, classes: usize, counts: &Counts) -> Result<Vec<Vec<Rule>>> {
+    let rows: Vec<Vec<i64>> = arrays.rows("terms.rules", 8)?;
+    let mut parsed = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let kind = Kind::read(row[0])?;
+        let counts_pods = kind != Kind::Exclusive;
+        let is_spread = matches!(kind, Kind::Spread | Kind::SoftSpread);
+        let field = |name: &str, value, below, applies| {
+            if applies { index(&format!("terms.rules, {name}"), value, below) } else { Ok(0) }
+        };
+        let counted = if counts_pods { counts.selectors } else { counts.things };
+        parsed.push(Rule {
+            kind,
+            counted: index("terms.rules, counted", row[1], counted)?,
+            key: field("key", row[2], counts.keys, counts_pods)?,
+            owned: if counts_pods { optional("terms.rules, owned", row[3], counts.owned)? } else { None },
+            weight: row[4],
+            own: field("self", row[5], counts.selectors, counts_pods)?,
+            min_domains: row[6],
+            included: field("included", row[7], counts.filters, is_spread)?,
+        });
+    }
+    let starts = arrays.indices("terms.rule_start", parsed.len() + 1)?;
+    if starts.len() != classes + 1 || !starts.is_sorted() {
+        return Err(format!("terms.rule_start: expected {} ascending values", classes + 1));
+    }
+    Ok(starts.windows(2).map(|range| parsed[range[0]..range[1]].to_vec()).collect())
+}
+
+/// Read `terms.domain`, keys with so many domains each.
+fn read_topologies(arrays: &Arrays, nodes: usize, sizes: &[i64]) -> Result<Vec<Topology>> {
+    let rows: Vec<Vec<i32>> = arrays.rows_of("terms.domain", sizes.len(), nodes)?;
     let mut topologies = Vec::with_capacity(rows.len());
-    for (row, size) in rows.into_iter().zip(sizes) {
+    for (row, &size) in rows.into_iter().zip(sizes) {
         let domains = index("terms.domains", size, 1 << 31)?;
-        let number = |&d: &i32| Ok(optional("terms.domain", i64::from(d), domains)?.map(|d| d as u32));
-        topologies.push(Topology { domain: row.iter().map(number).collect::<Result<_>>()?, domains });
+        topologies.push(Topology { domain: read_domains(&row, domains)?, domains });
     }
     Ok(topologies)
+}
+
+fn read_domains(row: &[i32], domains: usize) -> Result<Vec<Option<u32>>> {
+    row.iter().map(|&d| Ok(optional("terms.domain", i64::from(d), domains)?.map(|d| d as u32))).collect()
 }
 
 fn read_owned(arrays: &Arrays, selectors: usize, keys: usize, nodes: usize) -> Result<Vec<OwnedTerm>> {

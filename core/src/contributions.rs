@@ -12,7 +12,7 @@ use crate::views::{POD, write_pod};
 
 /// A part of the score of a node.
 pub struct Part {
-    /// A place in `RULES`, or that of a feature of the view after the last rule.
+    /// A place in `RULES`, or that of a feature of the view after the last rule; of kube-scheduler one of its plugins.
     pub number: usize,
     pub value: f64,
     pub other: f64,
@@ -29,7 +29,7 @@ impl Decider {
                 Ok(parts.collect())
             }
             NodeRule::Best { scorer: Scorer::Learned(learned), .. } => {
-                let weights = learned.weights.clone().ok_or("the parts of a learned score are read from its file")?;
+                let weights = learned.weights.clone();
                 let rows = nodes.map(|n| (n, self.devices_on(c, n)));
                 let NodeRule::Best { scorer: Scorer::Learned(learned), .. } = &self.node_rule else {
                     return Ok(Vec::new());
@@ -66,7 +66,20 @@ impl Decider {
                     Ok(self.network_scores(&mut seen)?[n])
                 })
             }
-            NodeRule::Random | NodeRule::Kube(_) | NodeRule::External => Ok(Vec::new()),
+            NodeRule::Kube(_) => {
+                let is_masked = self.find_feasible_if_masked(c, labels);
+                let NodeRule::Kube(kube) = &mut self.node_rule else { return Ok(Vec::new()) };
+                let mask = is_masked.then_some(self.mask.as_slice());
+                let parts = kube.parts(&self.cluster, &self.terms, (c, labels), mask, nodes);
+                let part = |(number, [value, other]): (usize, [i64; 2])| Part {
+                    number,
+                    value: value as f64,
+                    other: other as f64,
+                    contribution: (value - other) as f64,
+                };
+                Ok(parts.into_iter().enumerate().map(part).collect())
+            }
+            NodeRule::Random | NodeRule::External => Ok(Vec::new()),
         }
     }
 

@@ -62,7 +62,7 @@ pub struct Decider {
     pub fragments: Vec<Fragments>,
     pub node_rule: NodeRule,
     device_rule: DeviceRule,
-    random: Random,
+    pub random: Random,
     /// The feasible nodes of the pod that is decided, where they are not just those that it fits on.
     pub mask: Vec<bool>,
 }
@@ -253,17 +253,51 @@ impl Decider {
     }
 
     /// Write the scores of the rules by node, -inf where the pod may not run.
-    pub fn scores(&mut self, c: usize, labels: usize, scores: &mut [f64]) -> Result<()> {
-        let is_masked = self.find_feasible_if_masked(c, labels);
+    ///
+    /// `allowed`: the nodes to choose from, all of them if it is empty. Scores that are normalized over the feasible nodes
+    /// stay so; a search of kube-scheduler is among the allowed ones.
+    pub fn scores(&mut self, c: usize, labels: usize, allowed: &[bool], scores: &mut [f64]) -> Result<()> {
+        let nodes = self.nodes();
+        if scores.len() != nodes || !(allowed.is_empty() || allowed.len() == nodes) {
+            return Err(format!("scores, allowed: expected {nodes} values"));
+        }
+        let is_searched = matches!(self.node_rule, NodeRule::Kube(_)) && !allowed.is_empty();
+        let is_masked = self.find_feasible_if_masked(c, labels) || is_searched;
+        if is_searched {
+            self.find_feasible(c, labels);
+            self.mask.iter_mut().zip(allowed).for_each(|(mask, allowed)| *mask &= allowed);
+        }
+        self.write_scores(c, labels, is_masked, scores)?;
+        let excluded = scores.iter_mut().zip(allowed).filter(|(_, allowed)| !**allowed);
+        excluded.for_each(|(score, _)| *score = f64::NEG_INFINITY);
+        Ok(())
+    }
+
+    fn write_scores(&mut self, c: usize, labels: usize, is_masked: bool, scores: &mut [f64]) -> Result<()> {
         if matches!(self.node_rule, NodeRule::Network(_)) {
             return self.scores_by_network(c, is_masked, scores);
         }
-        let NodeRule::Best { scorer, table } = &mut self.node_rule else {
-            return Err("the policy has no table of scores".to_owned());
-        };
-        refresh(scorer, table, &self.cluster, &self.profile, &self.fragments, c);
-        for (score, value) in scores.iter_mut().zip(table.scores(c, is_masked.then_some(&self.mask))) {
-            *score = value;
+        let fits = self.cluster.fitting(c);
+        match &mut self.node_rule {
+            NodeRule::Best { scorer, table } => {
+                refresh(scorer, table, &self.cluster, &self.profile, &self.fragments, c);
+                for (score, value) in scores.iter_mut().zip(table.scores(c, is_masked.then_some(&self.mask))) {
+                    *score = value;
+                }
+            }
+            NodeRule::Random => {
+                for (n, score) in scores.iter_mut().enumerate() {
+                    let is_feasible = if is_masked { self.mask[n] } else { fits(n) };
+                    *score = if is_feasible { 0.0 } else { f64::NEG_INFINITY };
+                }
+            }
+            NodeRule::Kube(kube) => {
+                let mask = is_masked.then_some(self.mask.as_slice());
+                kube.scores(&self.cluster, &self.terms, c, labels, mask, scores);
+            }
+            NodeRule::External | NodeRule::Network(_) => {
+                return Err("the policy has no table of scores".to_owned());
+            }
         }
         Ok(())
     }
@@ -291,7 +325,8 @@ impl Decider {
         self.terms.remove(c, labels, choice.node);
     }
 
-    fn follow(&mut self, n: usize) {
+    /// Compute what is known of a node that changed.
+    pub fn follow(&mut self, n: usize) {
         self.fragments[n] = self.profile.fragments(&self.cluster.nodes[n]);
         match &mut self.node_rule {
             NodeRule::Best { scorer, table } => {

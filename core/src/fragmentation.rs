@@ -100,6 +100,11 @@ impl Profile {
         Ok(Profile::new(sizes, pods, types))
     }
 
+    /// How many types of devices there are, those without a model among them.
+    pub fn types(&self) -> usize {
+        self.by_type.len()
+    }
+
     /// Make a profile of pods that say for so many types whether they accept them.
     pub fn new(sizes: Vec<i64>, pods: Vec<TypicalPod>, types: usize) -> Self {
         let typed = |gpu_type: usize| {

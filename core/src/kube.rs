@@ -170,6 +170,38 @@ impl Kube {
         Some(kept[best])
     }
 
+    /// Go on where another search of this scheduler ended.
+    pub fn begun_where(mut self, previous: &Kube) -> Self {
+        self.start = previous.start % self.nodes.max(1);
+        self
+    }
+
+    /// Write the scores of the nodes that the next search finds, -inf for others; that search is not advanced.
+    ///
+    /// A single feasible node gets 0, since kube-scheduler does not score it.
+    pub fn scores(
+        &mut self,
+        cluster: &Cluster,
+        terms: &Terms,
+        c: usize,
+        labels: usize,
+        mask: Option<&[bool]>,
+        scores: &mut [f64],
+    ) {
+        let start = self.start;
+        let kept = self.search(c, cluster, mask);
+        self.start = start;
+        scores.fill(f64::NEG_INFINITY);
+        match kept[..] {
+            [] => {}
+            [n] => scores[n] = 0.0,
+            _ => {
+                let totals = self.totals(cluster, terms, c, labels, &kept);
+                kept.iter().zip(totals).for_each(|(&n, total)| scores[n] = total as f64);
+            }
+        }
+    }
+
     /// The feasible nodes that a search finds, in its order.
     ///
     /// It ends at the first feasible node beyond the limit, which itself does not count as visited.
@@ -207,9 +239,7 @@ impl Kube {
     /// Weighted scores of all plugins for the candidates.
     fn totals(&self, cluster: &Cluster, terms: &Terms, c: usize, labels: usize, kept: &[usize]) -> Vec<i64> {
         let class = &cluster.classes[c];
-        let row = &self.constraints[class.constraint];
-        // Without soft taints all nodes have the best score.
-        let base = if row.rows[TAINTS].is_some() { 0 } else { self.weights[TAINTS] * BEST };
+        let base = self.base(class);
         let resources = |&n: &usize| {
             let node = &cluster.nodes[n];
             let (fit, balanced) = (self.fit_score(node, class, n), self.balanced_score(node, class, n));
@@ -217,19 +247,75 @@ impl Kube {
         };
         let mut totals: Vec<i64> = kept.iter().map(resources).collect();
         for plugin in 0..FIT {
-            let raw = match plugin {
-                _ if self.weights[plugin] == 0 => None,
-                SPREADING => self.spread_scores(terms, c, labels, kept, row.included),
-                AFFINITY => self.affinity_scores(terms, c, labels, kept),
-                _ => row.rows[plugin].map(|row| kept.iter().map(|&n| Some(self.scores[row][n])).collect()),
-            };
-            if let Some(raw) = raw {
+            if let Some(raw) = self.raw_scores(plugin, class, terms, (c, labels), kept) {
                 for (total, score) in totals.iter_mut().zip(normalized(plugin, &raw)) {
                     *total += self.weights[plugin] * score;
                 }
             }
         }
         totals
+    }
+
+    /// What TaintToleration adds to all nodes: without soft taints all have the best score.
+    fn base(&self, class: &Class) -> i64 {
+        let row = &self.constraints[class.constraint];
+        if row.rows[TAINTS].is_some() { 0 } else { self.weights[TAINTS] * BEST }
+    }
+
+    /// Scores of a plugin that are normalized, for the candidates; None: they are all equal.
+    fn raw_scores(
+        &self,
+        plugin: usize,
+        class: &Class,
+        terms: &Terms,
+        (c, labels): (usize, usize),
+        kept: &[usize],
+    ) -> Option<Raw> {
+        let row = &self.constraints[class.constraint];
+        match plugin {
+            _ if self.weights[plugin] == 0 => None,
+            SPREADING => self.spread_scores(terms, c, labels, kept, row.included),
+            AFFINITY => self.affinity_scores(terms, c, labels, kept),
+            _ => row.rows[plugin].map(|row| kept.iter().map(|&n| Some(self.scores[row][n])).collect()),
+        }
+    }
+
+    /// Weighted scores by plugin, and of VolumeBinding after them, on two of the nodes that the next search finds; 0 on
+    /// others. That search is not advanced.
+    pub fn parts(
+        &mut self,
+        cluster: &Cluster,
+        terms: &Terms,
+        (c, labels): (usize, usize),
+        mask: Option<&[bool]>,
+        nodes: [usize; 2],
+    ) -> Vec<[i64; 2]> {
+        let start = self.start;
+        let kept = self.search(c, cluster, mask);
+        self.start = start;
+        let mut parts = vec![[0; 2]; PLUGINS + 1];
+        if kept.len() < 2 {
+            return parts;
+        }
+        let class = &cluster.classes[c];
+        let place = |n: usize| kept.iter().position(|&each| each == n);
+        for (side, (n, i)) in nodes.into_iter().map(|n| (n, place(n))).enumerate() {
+            let Some(i) = i else { continue };
+            for (plugin, part) in parts.iter_mut().enumerate() {
+                let node = &cluster.nodes[n];
+                part[side] = match plugin {
+                    FIT => self.weights[FIT] * self.fit_score(node, class, n),
+                    BALANCED => self.weights[BALANCED] * self.balanced_score(node, class, n),
+                    PLUGINS => self.storage[n],
+                    _ => match self.raw_scores(plugin, class, terms, (c, labels), &kept) {
+                        Some(raw) => self.weights[plugin] * normalized(plugin, &raw)[i],
+                        None if plugin == TAINTS => self.base(class),
+                        None => 0,
+                    },
+                };
+            }
+        }
+        parts
     }
 
     /// NodeResourcesFit's score, 0..100: the weighted mean over the resources that the node has.

@@ -77,7 +77,7 @@ pub struct Layer {
     pub biases: Vec<f64>,
 }
 
-/// A learned policy as its file has it.
+/// The weights of a learned policy.
 #[derive(Clone)]
 pub struct Weights {
     /// By kind of pod.
@@ -91,8 +91,7 @@ pub struct Weights {
 #[derive(Clone)]
 pub struct Learned {
     pub leftovers: Arc<Leftovers>,
-    /// As its file has them; None: the host gave arrays.
-    pub weights: Option<Arc<Weights>>,
+    pub weights: Arc<Weights>,
     /// By value: weights of the features of the state after a placement, and of the state before. The first values are
     /// scores by kind of pod, the others what units of the network's first layer receive.
     after: Vec<[f64; FEATURES]>,
@@ -125,57 +124,29 @@ fn device_key(left: i64) -> u64 {
 }
 
 impl Learned {
-    /// Read `learned.*` and `leftovers.*`.
+    /// Read `learned.linear`, by kind of pod; `learned.rules`, by kind of pod, no rows if none has a weight;
+    /// `learned.sizes` and `learned.layers`, the units of all layers, and their weights and biases one after another; and
+    /// `leftovers.*`.
     pub fn read(arrays: &Arrays, cluster: &Cluster, profile: &Profile) -> Result<Self> {
-        let values = arrays.columns::<f64>("learned.columns")? / 2;
-        let columns: Vec<Vec<f64>> = arrays.rows_of("learned.columns", FEATURES + 1, 2 * values)?;
-        if values < KINDS {
-            return Err(format!("learned.columns: expected at least {} columns", 2 * KINDS));
+        let linear: Vec<Vec<f64>> = arrays.rows_of("learned.linear", KINDS, WEIGHTS)?;
+        let rules: Vec<Vec<f64>> = arrays.rows("learned.rules", RULES.len())?;
+        if !(rules.is_empty() || rules.len() == KINDS) {
+            return Err(format!("learned.rules: expected {KINDS} rows, has {}", rules.len()));
         }
-        let weights = |first: usize| {
-            (first..first + values).map(|j| std::array::from_fn(|i| columns[i][j])).collect::<Vec<[f64; FEATURES]>>()
+        let weights = Weights {
+            linear: linear.iter().map(|row| std::array::from_fn(|i| row[i])).collect(),
+            rules: rules.iter().map(|row| std::array::from_fn(|rule| row[rule])).collect(),
+            layers: read_layers(arrays, WEIGHTS + POD)?,
         };
-        let pods: Vec<Vec<f64>> = arrays.rows("learned.pods", values - KINDS)?;
-        if values > KINDS && pods.len() != cluster.classes.len() {
-            return Err(format!("learned.pods: expected {} rows, has {}", cluster.classes.len(), pods.len()));
-        }
-        let rules: Vec<Vec<f64>> = arrays.rows("learned.rules", KINDS)?;
-        if !(rules.is_empty() || rules.len() == RULES.len()) {
-            return Err(format!("learned.rules: expected {} rows, has {}", RULES.len(), rules.len()));
-        }
-        let learned = Learned {
-            leftovers: Arc::new(Leftovers::read(arrays)?),
-            weights: None,
-            after: weights(0),
-            before: weights(values),
-            fgd: columns[FEATURES][..values].to_vec(),
-            rules: rules.iter().map(|row| std::array::from_fn(|kind| row[kind])).collect(),
-            pods,
-            layers: read_layers(arrays, values - KINDS)?,
-            kept: Vec::new(),
-            keys: Vec::new(),
-            now: Vec::new(),
-        };
-        Ok(learned.begun(cluster, profile))
+        Ok(Self::new(weights, Arc::new(Leftovers::read(arrays)?), cluster, profile))
     }
 
-    /// Make the scores of a policy file's weights.
+    /// Make the scores of weights.
     pub fn new(weights: Weights, leftovers: Arc<Leftovers>, cluster: &Cluster, profile: &Profile) -> Self {
         let units = weights.layers.first().map_or(&[][..], |first| first.weights.as_slice());
         let values = || weights.linear.iter().map(|row| row.as_slice()).chain(units.iter().map(Vec::as_slice));
-        let pod = |class: &Class| {
-            let mut features = [0.0; POD];
-            write_pod(class, 0, &mut features);
-            let biases = weights.layers.first().map_or(&[][..], |first| first.biases.as_slice());
-            let unit = |(weights, bias): (&Vec<f64>, &f64)| {
-                let pairs = weights[WEIGHTS..].iter().zip(features);
-                pairs.fold(0.0, |sum, (weight, feature)| sum + weight * f64::from(feature)) + bias
-            };
-            units.iter().zip(biases).map(unit).collect()
-        };
-        let mut learned = Learned {
+        let learned = Learned {
             leftovers,
-            weights: None,
             after: values().map(|row| std::array::from_fn(|i| row[i] + row[FEATURES + i])).collect(),
             before: values().map(|row| std::array::from_fn(|i| row[FEATURES + i])).collect(),
             fgd: values().map(|row| row[WEIGHTS - 1]).collect(),
@@ -183,14 +154,20 @@ impl Learned {
                 [] => Vec::new(),
                 rules => (0..RULES.len()).map(|r| std::array::from_fn(|kind| rules[kind][r])).collect(),
             },
-            pods: cluster.classes.iter().map(pod).collect(),
+            pods: cluster.classes.iter().map(|class| weights.of_pod(class)).collect(),
             layers: weights.layers.iter().skip(1).cloned().collect(),
             kept: Vec::new(),
             keys: Vec::new(),
             now: Vec::new(),
+            weights: Arc::new(weights),
         };
-        learned.weights = Some(Arc::new(weights));
         learned.begun(cluster, profile)
+    }
+
+    /// Forget all but the first `kept` classes, and add others.
+    pub fn extend(&mut self, kept: usize, added: &[Class]) {
+        self.pods.truncate(kept);
+        self.pods.extend(added.iter().map(|class| self.weights.of_pod(class)));
     }
 
     /// Compute the values of all nodes as they are.
@@ -296,6 +273,20 @@ impl Learned {
             }
         }
         points
+    }
+}
+
+impl Weights {
+    /// The pod's part of what the units of the network's first layer receive.
+    fn of_pod(&self, class: &Class) -> Vec<f64> {
+        let Some(first) = self.layers.first() else { return Vec::new() };
+        let mut features = [0.0; POD];
+        write_pod(class, 0, &mut features);
+        let unit = |(weights, bias): (&Vec<f64>, &f64)| {
+            let pairs = weights[WEIGHTS..].iter().zip(features);
+            pairs.fold(0.0, |sum, (weight, feature)| sum + weight * f64::from(feature)) + bias
+        };
+        first.weights.iter().zip(&first.biases).map(unit).collect()
     }
 }
 

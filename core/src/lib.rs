@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod arrays;
+mod changes;
 mod cluster;
 mod constraints;
 mod contributions;

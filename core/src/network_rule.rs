@@ -76,6 +76,13 @@ impl NetworkRule {
             observer.changed(n);
         }
     }
+
+    /// Forget what is known of all but the first `kept` classes, and make room for so many.
+    pub fn set_classes(&mut self, kept: usize, classes: usize) {
+        if let Some(observer) = &mut self.observer {
+            observer.set_classes(kept, classes);
+        }
+    }
 }
 
 impl Decider {

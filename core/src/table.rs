@@ -44,6 +44,12 @@ impl ScoreTable {
         self.normalized.is_some()
     }
 
+    /// Forget the scores of all but the first `kept` classes, and make room for so many.
+    pub fn set_classes(&mut self, kept: usize, classes: usize) {
+        self.rows.truncate(kept);
+        self.rows.resize(classes, Row::default());
+    }
+
     pub fn changed(&mut self, n: usize) {
         if self.log.len() == LOGGED * self.nodes {
             self.log.clear();

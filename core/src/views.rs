@@ -288,6 +288,12 @@ impl Observer {
         }
     }
 
+    /// Forget the rows of all but the first `kept` classes, and make room for so many.
+    pub fn set_classes(&mut self, kept: usize, classes: usize) {
+        self.rows.truncate(kept);
+        self.rows.resize(classes, Rows::default());
+    }
+
     /// Note that a node has changed.
     pub fn changed(&mut self, n: usize) {
         if self.log.len() == 64 * self.racks.len() {

@@ -26,6 +26,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.int8]
+_NO_FLAGS = np.zeros(0, dtype=np.int8)
 Described = Mapping[str, npt.NDArray[np.generic]]
 """What an object is made of: arrays by name."""
 
@@ -75,11 +76,43 @@ class CoreDecider:
         call("decider_decide", self._number, class_id, labels_id, choice)
         return int(choice[0]), int(choice[1])
 
-    def scores(self, class_id: int, labels_id: int = 0) -> Floats:
-        """Return the scores of a pod, [N], -inf where it may not run."""
-        scores = np.empty(self._nodes)
-        call("decider_scores", self._number, class_id, labels_id, scores, len(scores))
+    def scores(self, class_id: int, labels_id: int = 0, allowed: npt.NDArray[np.bool_] | None = None) -> Floats:
+        """Return the scores of a pod, [N], -inf where it may not run.
+
+        `allowed`: the nodes to choose from, [N]; None: all. Scores that are normalized over the feasible nodes stay so,
+        but a search of kube-scheduler is among the allowed ones. It does not advance.
+        """
+        scores, flags = np.empty(self._nodes), _NO_FLAGS if allowed is None else allowed.view(np.int8)
+        call("decider_scores", self._number, class_id, labels_id, flags, len(flags), scores, len(scores))
         return scores
+
+    def follow(self, arrays: Described) -> None:
+        """Follow changes of the cluster: what `Decider::follow_changes` in `core/src/changes.rs` reads, by name.
+
+        After an error it is to be replaced.
+        """
+        content = _file(arrays)
+        call("decider_follow", self._number, content, len(content))
+
+    def replace(self, arrays: Described) -> None:
+        """Describe it anew; it goes on with its random numbers, and where kube-scheduler's search ended."""
+        content = _file(arrays)
+        call("decider_replace", self._number, content, len(content))
+        self._nodes = len(arrays["nodes.free"])
+
+    def devices(self, class_id: int, node: int) -> int:
+        """Return the devices that a pod would get on a node that it fits on, as a bit mask."""
+        return call("decider_devices", self._number, class_id, node)
+
+    def mask(self, class_id: int, labels_id: int = 0) -> npt.NDArray[np.bool_]:
+        """Return where a pod may run now, [N]."""
+        mask = np.empty(self._nodes, dtype=np.int8)
+        call("decider_mask", self._number, class_id, labels_id, mask, len(mask))
+        return mask.view(np.bool_)
+
+    def set_storage(self, scores: Integers) -> None:
+        """Set the scores of VolumeBinding for the next decisions of kube-scheduler, [N]."""
+        call("decider_storage", self._number, scores, len(scores))
 
     def place(self, class_id: int, labels_id: int, node: int, devices: int) -> None:
         """Place a pod with the devices of a bit mask, without checking that it fits."""

@@ -206,4 +206,4 @@ def test_core_refuses_what_does_not_exist(cluster: dict[str, np.ndarray]) -> Non
         with pytest.raises(SteersmanError, match=r"(class|labels|node): -?\d+ is not in 0..\d+"):
             call()
     with pytest.raises(SteersmanError, match="the policy has no table of scores"):
-        core.scores(0)
+        CoreDecider(cluster | {"policy.node": np.array(kernels.SELECT_EXTERNAL)}).scores(0)

@@ -14,7 +14,7 @@ from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.decision import kernels
 from steersman.policies.features import GPU, View, bounds
-from steersman.policies.gpu_state.arrays import empty_learned, with_weights
+from steersman.policies.gpu_state.arrays import RULE_COUNT
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.node_scores.kube_arrays import kube_arrays
 from steersman.policies.node_scores.kube_profile import KubeProfile
@@ -68,10 +68,12 @@ def described_decisions(
         # First, because it adds selectors to the state's terms.
         arrays |= _described_scheduler(state, selectors, selection.kube)
     if (weights := selection.learned) is not None:
-        learned = with_weights(
-            empty_learned(), weights.weights, weights.network, state.class_arrays, weights.rules
-        )._asdict()
-        arrays |= {f"learned.{name}": learned[name] for name in ("columns", "rules", "pods", "layers", "sizes")}
+        arrays |= {
+            "learned.linear": np.asarray(weights.weights, dtype=np.float64),
+            "learned.rules": np.zeros((0, RULE_COUNT)) if weights.rules is None else np.asarray(weights.rules),
+            "learned.sizes": np.array([len(bias) for _, bias in weights.network], dtype=np.int64),
+            "learned.layers": np.concatenate([np.zeros(0), *(part.ravel() for each in weights.network for part in each)]),
+        }
         arrays |= _described_leftovers(leftovers())
     return arrays | described_cluster(state, profile)
 

@@ -1,0 +1,119 @@
+//! A decider in a live cluster: nodes change, and classes, labels and selectors come and go between decisions.
+//!
+//! What is numbered is kept up to a number and followed by what is new. A host that numbers a pod for the moment takes
+//! the number back later: then something else has it.
+
+use crate::arrays::{Arrays, Result, index};
+use crate::constraints::Kept;
+use crate::decide::{Decider, NodeRule, Scorer};
+use crate::kube::Kube;
+
+impl Kept {
+    fn read(arrays: &Arrays) -> Result<Self> {
+        let counts: Vec<i64> = arrays.list_of("kept", 8)?;
+        let count = |i: usize| index("kept", counts[i], 1 << 31);
+        Ok(Kept {
+            classes: count(0)?,
+            constraints: count(1)?,
+            labels: count(2)?,
+            selectors: count(3)?,
+            owned: count(4)?,
+            things: count(5)?,
+            keys: count(6)?,
+            filters: count(7)?,
+        })
+    }
+}
+
+impl Decider {
+    /// Follow a cluster. All arrays are optional, but those of one kind come together.
+    ///
+    /// - `kept`: how many classes, rows of constraints, label sets, selectors, owned terms, exclusive things, topology
+    ///   keys and node filters remain, and what follows them: `classes.*`, `terms.*` (without what is kept, but with
+    ///   `terms.domains` of all keys and `terms.more_matches`, the kept label sets by the new selectors).
+    /// - `slots`: the nodes that changed, and what they are now: `nodes.*`, and in columns `changed.matched`,
+    ///   `changed.owned` and `changed.held`; where labels or taints changed also `changed.allowed`, `changed.domain`,
+    ///   `changed.included`, and `changed.domains` of all keys.
+    /// - `kube.*`: replaces what kube-scheduler's profile makes of nodes and classes.
+    ///
+    /// After an error the decider is to be described anew.
+    pub fn follow_changes(&mut self, arrays: &Arrays) -> Result<()> {
+        if arrays.has("kept") {
+            self.extend(arrays)?;
+        }
+        if arrays.has("slots") {
+            self.replace_nodes(arrays)?;
+        }
+        if arrays.has("kube.weights") {
+            let kube = Kube::read(arrays, &self.cluster, &self.terms)?;
+            if let NodeRule::Kube(old) = &mut self.node_rule {
+                **old = kube.begun_where(old);
+            }
+        }
+        Ok(())
+    }
+
+    /// Take over what a decider that is described anew goes on with: the random numbers, and where a search starts.
+    pub fn go_on_from(&mut self, previous: &Decider) {
+        self.random = previous.random.clone();
+        if let (NodeRule::Kube(kube), NodeRule::Kube(old)) = (&mut self.node_rule, &previous.node_rule) {
+            **kube = kube.clone().begun_where(old);
+        }
+    }
+
+    /// Set the scores of VolumeBinding for the next decisions, by node; other policies have none.
+    pub fn set_storage(&mut self, scores: &[i64]) -> Result<()> {
+        match &mut self.node_rule {
+            NodeRule::Kube(kube) if kube.storage.len() == scores.len() => kube.storage.copy_from_slice(scores),
+            NodeRule::Kube(kube) => return Err(format!("scores: expected {} values", kube.storage.len())),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, arrays: &Arrays) -> Result<()> {
+        let kept = Kept::read(arrays)?;
+        self.terms.check(&kept)?;
+        if kept.constraints > self.cluster.constraints() {
+            return Err(format!("kept: expected at most {} rows of constraints", self.cluster.constraints()));
+        }
+        let classes = self.cluster.read_added(arrays, kept.constraints)?;
+        let count = kept.classes + classes.0.len();
+        let terms = self.terms.read_added(arrays, &kept, self.nodes(), classes.0.len())?;
+        match &mut self.node_rule {
+            NodeRule::Best { scorer, table } => {
+                if let Scorer::Learned(learned) = scorer {
+                    learned.extend(kept.classes, &classes.0);
+                }
+                table.set_classes(kept.classes, count);
+            }
+            NodeRule::Network(rule) => rule.set_classes(kept.classes, count),
+            NodeRule::Random | NodeRule::Kube(_) | NodeRule::External => {}
+        }
+        self.cluster.extend(kept.classes, kept.constraints, classes);
+        self.terms.extend(&kept, terms);
+        Ok(())
+    }
+
+    fn replace_nodes(&mut self, arrays: &Arrays) -> Result<()> {
+        let slots = arrays.indices("slots", self.nodes())?;
+        let nodes = self.cluster.read_changed(arrays, self.profile.types())?;
+        if nodes.len() != slots.len() {
+            return Err(format!("nodes.allocatable: expected {} rows, has {}", slots.len(), nodes.len()));
+        }
+        let columns = self.terms.read_changed(arrays, slots.len())?;
+        self.terms.set_domains(&columns);
+        if arrays.has("changed.allowed") {
+            let allowed: Vec<Vec<bool>> = arrays.rows_of("changed.allowed", self.cluster.constraints(), slots.len())?;
+            for (i, &n) in slots.iter().enumerate() {
+                self.cluster.set_allowed(n, allowed.iter().map(|row| row[i]));
+            }
+        }
+        for (i, (&n, node)) in slots.iter().zip(nodes).enumerate() {
+            self.cluster.nodes[n] = node;
+            self.terms.set_column(n, &columns, i);
+            self.follow(n);
+        }
+        Ok(())
+    }
+}
