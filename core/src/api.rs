@@ -306,6 +306,84 @@ pub unsafe extern "C" fn steersman_decider_storage(decider: i64, scores: *const 
     })
 }
 
+/// Observe a live cluster, see `Decider::watch`.
+///
+/// # Safety
+/// `bytes` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_watch(decider: i64, bytes: *const u8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
+    with_decider(decider, |decider| decider.watch(&Arrays::new(bytes)?).map(|()| 0))
+}
+
+/// Write what is observed of a pod in a live cluster, see `Decider::look_at`; return the number of slots in use.
+///
+/// # Safety
+/// `lengths` has the lengths of `feasible`, of the four parts of the observation, and of the state.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_look(
+    decider: i64,
+    class: i64,
+    feasible: *const i8,
+    nodes: *mut f32,
+    pod: *mut f32,
+    context: *mut f32,
+    mask: *mut i8,
+    state: *mut f64,
+    lengths: *const usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (feasible, mut observation, state) = unsafe {
+        let lengths = std::slice::from_raw_parts(lengths, 6);
+        let observation = Observation {
+            nodes: std::slice::from_raw_parts_mut(nodes, lengths[1]),
+            pod: std::slice::from_raw_parts_mut(pod, lengths[2]),
+            context: std::slice::from_raw_parts_mut(context, lengths[3]),
+            mask: std::slice::from_raw_parts_mut(mask, lengths[4]),
+        };
+        let feasible = std::slice::from_raw_parts(feasible, lengths[0]);
+        (feasible, observation, std::slice::from_raw_parts_mut(state, lengths[5]))
+    };
+    with_decider(decider, |decider| {
+        let (c, _) = decider.pod(class, 0)?;
+        let feasible: Vec<bool> = feasible.iter().map(|&flag| flag != 0).collect();
+        Ok(decider.look_at(c, &feasible, &mut observation, state)? as i64)
+    })
+}
+
+/// Write the state of an observed cluster, see `Decider::write_state`.
+///
+/// # Safety
+/// `state` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_state(decider: i64, state: *mut f64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let state = unsafe { std::slice::from_raw_parts_mut(state, length) };
+    with_decider(decider, |decider| decider.write_state(state).map(|_| 0))
+}
+
+/// Change a state as the placement of a pod on a node that it fits on would, see `Decider::write_outcome`.
+///
+/// # Safety
+/// `state` has `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_outcome(
+    decider: i64,
+    class: i64,
+    node: i64,
+    state: *mut f64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let state = unsafe { std::slice::from_raw_parts_mut(state, length) };
+    with_decider(decider, |decider| {
+        let (c, _) = decider.pod(class, 0)?;
+        let n = index("node", node, decider.nodes())?;
+        decider.write_outcome(c, n, state).map(|()| 0)
+    })
+}
+
 /// Place a pod with the devices of the bit mask, without checking that it fits.
 #[unsafe(no_mangle)]
 pub extern "C" fn steersman_decider_place(decider: i64, class: i64, labels: i64, node: i64, devices: i64) -> i64 {

@@ -87,8 +87,10 @@ impl Decider {
                 }
                 table.set_classes(kept.classes, count);
             }
-            NodeRule::Network(rule) => rule.set_classes(kept.classes, count),
-            NodeRule::Random | NodeRule::Kube(_) | NodeRule::External => {}
+            NodeRule::Network(_) | NodeRule::Random | NodeRule::Kube(_) | NodeRule::External => {}
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.observer.set_classes(kept.classes, count);
         }
         self.cluster.extend(kept.classes, kept.constraints, classes);
         self.terms.extend(&kept, terms);

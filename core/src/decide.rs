@@ -11,6 +11,8 @@ use crate::policy::{Member, Policy};
 use crate::random::Random;
 use crate::rules::{BEST_FIT, Candidate, FGD, RULES, fgd_share};
 use crate::table::{Parts, ScoreTable};
+use crate::views::Observer;
+use crate::watch::Watch;
 
 /// How the node is chosen.
 #[derive(Clone)]
@@ -63,6 +65,8 @@ pub struct Decider {
     pub node_rule: NodeRule,
     device_rule: DeviceRule,
     pub random: Random,
+    /// What observes a live cluster, if anything does.
+    pub watch: Option<Watch>,
     /// The feasible nodes of the pod that is decided, where they are not just those that it fits on.
     pub mask: Vec<bool>,
 }
@@ -92,6 +96,7 @@ impl Decider {
             node_rule: NodeRule::External,
             device_rule: DeviceRule::BestFit,
             random: Random::new(seed),
+            watch: None,
         };
         match policy {
             Some(policy) => decider.follow_file(arrays, policy)?,
@@ -147,7 +152,9 @@ impl Decider {
                     "gpu" => Some(policy.leftovers(arrays, &self.profile)?),
                     other => return Err(format!("policy.file: has the view '{other}', which the host observes")),
                 };
-                let rule = NetworkRule::read(arrays, &self.cluster, leftovers, (policy.name, *network))?;
+                let rule = NetworkRule::read(arrays, &self.cluster, (policy.name, *network))?;
+                let observer = Observer::of_single_pods(arrays, &self.cluster, leftovers)?;
+                self.watch = Some(Watch::new(observer, self.nodes()));
                 (NodeRule::Network(Box::new(rule)), DeviceRule::BestFit)
             }
         };
@@ -328,15 +335,14 @@ impl Decider {
     /// Compute what is known of a node that changed.
     pub fn follow(&mut self, n: usize) {
         self.fragments[n] = self.profile.fragments(&self.cluster.nodes[n]);
-        match &mut self.node_rule {
-            NodeRule::Best { scorer, table } => {
-                if let Scorer::Learned(learned) = scorer {
-                    learned.refresh(&self.cluster, &self.profile, n);
-                }
-                table.changed(n);
+        if let NodeRule::Best { scorer, table } = &mut self.node_rule {
+            if let Scorer::Learned(learned) = scorer {
+                learned.refresh(&self.cluster, &self.profile, n);
             }
-            NodeRule::Network(rule) => rule.changed(n),
-            _ => {}
+            table.changed(n);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.observer.changed(n);
         }
     }
 }

@@ -592,7 +592,8 @@ fn read_scored(arrays: &Arrays, cluster: &Cluster) -> Result<Vec<Scored>> {
     let entries: Vec<Vec<i64>> = arrays.rows("kube.scored.entries", 2)?;
     let offered = arrays.rows_of("kube.scored.offered", entries.len(), cluster.nodes.len())?;
     let requested = arrays.rows_of("kube.scored.requested", entries.len(), cluster.constraints())?;
-    let resources = arrays.columns::<i64>("nodes.allocatable")?;
+    // Without nodes no column is read.
+    let resources = cluster.nodes.first().map_or(usize::MAX, |node| node.allocatable.len());
     let read = |((entry, offered), requested): ((&Vec<i64>, Vec<bool>), Vec<bool>)| {
         let column = optional("kube.scored.entries", entry[0], resources)?;
         Ok(Scored { column, weight: entry[1], offered, requested })

@@ -29,6 +29,7 @@ mod reservation;
 mod rules;
 mod table;
 mod views;
+mod watch;
 
 #[allow(unsafe_code)]
 pub mod api;

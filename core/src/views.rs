@@ -288,6 +288,18 @@ impl Observer {
         }
     }
 
+    /// The share that `share_nearby` would be with one pod more of the only owner on a node, if pods of it run.
+    pub fn share_nearby_with(&mut self, n: usize) -> f64 {
+        let runs = self.owners.first().is_some_and(|owner| owner.running != 0);
+        if !runs {
+            return 1.0;
+        }
+        self.count(0, n, 1);
+        let share = self.share_nearby(0, n);
+        self.count(0, n, -1);
+        share
+    }
+
     /// Forget the rows of all but the first `kept` classes, and make room for so many.
     pub fn set_classes(&mut self, kept: usize, classes: usize) {
         self.rows.truncate(kept);

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.core.handles import NOWHERE
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
-from steersman.policies.decision.kernels import NONE
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.run import Execution, Simulator
@@ -152,7 +152,7 @@ def day_of(date: str) -> Day:
     history = _execution_of(past, rules, 0, past.arrival, past.duration)
     started = np.full(len(begins), np.inf)
     standing = history.standing
-    started[before] = np.where(standing.node == NONE, np.inf, standing.started)
+    started[before] = np.where(standing.node == NOWHERE, np.inf, standing.started)
     running = np.flatnonzero((started < midnight) & (started + left > midnight))
     waiting = np.flatnonzero(before & (started >= midnight))
     left[running] += started[running] - midnight
@@ -231,7 +231,7 @@ def simulated_starts(day: Day, policy: Policy, seed: int, latency: Floats, overh
     execution = _execution_of(sped, policy, seed, seen, duration)
     started = np.zeros(len(day))
     standing = execution.standing
-    started[execution.plan.pods] = np.where(standing.node == NONE, np.nan, standing.started)
+    started[execution.plan.pods] = np.where(standing.node == NOWHERE, np.nan, standing.started)
     return started * speed
 
 

@@ -139,6 +139,43 @@ class CoreDecider:
         pods = (np.fromiter(numbers, np.int64) for numbers in (owner_pods.keys(), owner_pods.values()))
         call("decider_observe", self._number, waiting, eligible, len(eligible), *pods, len(owner_pods))
 
+    def watch(self, arrays: Described) -> None:
+        """Observe the cluster from now on; `arrays`: what `Decider::watch` in `core/src/watch.rs` reads."""
+        content = _file(arrays)
+        call("decider_watch", self._number, content, len(content))
+
+    def look(
+        self,
+        class_id: int,
+        feasible: npt.NDArray[np.bool_],
+        nodes: Singles,
+        pod: Singles,
+        context: Singles,
+        mask: Flags,
+        state: Floats,
+    ) -> int:
+        """Write what is observed of a pod that may run on the feasible nodes, [N]; see `observe` for the rest of it.
+
+        Return the number of slots up to the last node; rows and flags after it are of free slots.
+
+        Args:
+            nodes: [N, F] rows of nodes.
+            pod: [P] the pod.
+            context: [X] the cluster.
+            mask: [N] the feasible nodes.
+            state: [16] see `objectives.summary`.
+        """
+        parts = (feasible.view(np.int8), nodes, pod, context, mask, state)
+        return call("decider_look", self._number, class_id, *parts, np.array([p.size for p in parts], dtype=np.uintp))
+
+    def write_state(self, state: Floats) -> None:
+        """Write the state of the cluster that is observed, [16], see `objectives.summary`."""
+        call("decider_state", self._number, state, len(state))
+
+    def write_outcome(self, class_id: int, node: int, state: Floats) -> None:
+        """Change the state of the last `look`, [16], as a placement on a node that the pod fits on would."""
+        call("decider_outcome", self._number, class_id, node, state, len(state))
+
     def contributions(self, class_id: int, labels_id: int, node: int, other: int) -> Floats:
         """Return the parts by which a node is preferred to another, [P, 4]; the pod must fit on both.
 

@@ -1,7 +1,7 @@
-"""Interface of all policies: what they need, how kernels select a node, Python scorers and explanations.
+"""Interface of all policies: what they need, how the core selects a node, Python scorers and explanations.
 
-A policy is an immutable value. Its state for one cluster is in the arrays of `decision.kernels.DecisionState`, which
-`decision.context.build_decision_state` builds, and in its scorer.
+A policy is an immutable value. Its state for one cluster is in a decider of the core (`decision.description`), and in
+its scorer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.core.handles import CoreDecider
 from steersman.orders.order import AGE, Order
-from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.selection import BY_SCORER, SelectionRules
 
@@ -51,32 +51,23 @@ class Observations(Protocol):
     def observe(self, query: PodQuery, nodes: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of the slots up to the last node, and their racks and servers, [M, 2]."""
 
-    def reset_cache(self) -> None:
-        """Discard cached features of all nodes, because the change log was reset."""
-
 
 @dataclass(frozen=True, slots=True)
 class ScoringContext:
     """Inputs of a scorer."""
 
     state: ClusterState  # the cluster's state
-    # The decision arrays of a live cluster, which the caller keeps up to date; None in a simulated run
-    cluster: kernels.DecisionState | None
+    # The policy's decider on a live cluster, which the caller keeps up to date; None in a simulated run
+    decider: CoreDecider | None
     typical_pods: tuple[TypicalPod, ...]  # the workload profile
     selectors: SpreadSelectors  # the selectors of default spreading
     node_metrics: NodeMetricsView  # the nodes' measured metrics
     observations: Callable[[View], Observations]  # factory of observation encoders by view
     seed: int  # seed of random numbers
 
-    @property
-    def arrays(self) -> kernels.DecisionState:
-        """The decision arrays of a live cluster."""
-        assert self.cluster is not None
-        return self.cluster
-
 
 class Scorer(ABC):
-    """Node scorer in Python, for a policy whose scores are not in the score table."""
+    """Node scorer in Python, for a policy that the core does not know."""
 
     @abstractmethod
     def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
@@ -97,17 +88,6 @@ class Scorer(ABC):
 
     async def ask(self, query: PodQuery, nodes: Candidates) -> None:  # noqa: B027  # most scorers send no request
         """Fetch what the next `choose` needs from elsewhere, without blocking the event loop."""
-
-    def reset_cache(self) -> None:  # noqa: B027  # most scorers have no cache
-        """Discard cached features of all nodes, because the change log was reset."""
-
-
-class EqualScorer(Scorer):
-    """Scorer that gives every feasible node the same score."""
-
-    def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
-        """Return 0 for every feasible slot, -inf for the others."""
-        return np.where(nodes.feasible, 0.0, -np.inf)
 
 
 class Need(Enum):
@@ -146,11 +126,16 @@ class Policy:
 
     @property
     def selection(self) -> SelectionRules:
-        """How the decision kernels select the node and its devices."""
+        """How the core selects the node and its devices."""
         return BY_SCORER
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts of its scores by their numbers in the core, see `CoreDecider.contributions`."""
+        return ()
+
     def scorer(self, context: ScoringContext) -> Scorer | None:
-        """Return the Python scorer; None if the score table holds the scores.
+        """Return the Python scorer; None if the core decides.
 
         Raises:
             SteersmanError: the policy's preparation failed.
@@ -165,7 +150,10 @@ class Policy:
         The contributions of a linear policy add up to the score difference. Those of a network do not: each is the
         effect of replacing one feature by the other node's value (occlusion).
         """
-        return []
+        if context.decider is None or not (names := self.parts):
+            return []
+        parts = context.decider.contributions(query.class_id, query.labels_id, slot, other)
+        return [Contribution(names[int(number)], *values) for number, *values in parts.tolist()]
 
 
 AnyPolicy = TypeVar("AnyPolicy", bound=Policy)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
 from steersman.orders.order import AGE, Order
-from steersman.policies.base import Candidates, EqualScorer, Policy, Scorer, ScoringContext
-from steersman.policies.decision import kernels
-from steersman.policies.decision.contributions import Contribution
-from steersman.policies.decision.explanation_kernels import rule_scores
-from steersman.policies.decision.selection import SelectionRules
+from steersman.policies.base import Policy
+from steersman.policies.decision.selection import DeviceRule, NodeRule, SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.node_scores import local_scores
 
@@ -22,7 +18,7 @@ MAX_WEIGHT = 1 << 31  # exclusive upper bound of a weight in a weighted sum
 
 @dataclass(frozen=True, slots=True)
 class HeuristicPolicy(Policy):
-    """Weighted sum of heuristics, evaluated by the score table."""
+    """Weighted sum of heuristics."""
 
     name: str  # name in results
     kinds: tuple[int, ...]  # ids of the heuristics (`policies.node_scores.local_scores`)
@@ -33,18 +29,12 @@ class HeuristicPolicy(Policy):
 
     @property
     def selection(self) -> SelectionRules:
-        devices = kernels.DEVICES_FGD if self.fgd_devices else kernels.DEVICES_BEST
-        return SelectionRules(kernels.SELECT_BEST, devices, self.kinds, self.weights, follows_classes=False)
+        devices = DeviceRule.FGD if self.fgd_devices else DeviceRule.BEST_FIT
+        return SelectionRules(NodeRule.BEST, devices, self.kinds, self.weights)
 
-    def contributions(
-        self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
-    ) -> list[Contribution]:
-        """Return the weighted scores of the heuristics; see `Policy`."""
-        scores = [rule_scores(context.arrays, self.kinds, query.class_id, n) for n in (slot, other)]
-        return [
-            Contribution(local_scores.NAMES[kind], float(a), float(b), weight * float(a - b))
-            for kind, weight, a, b in zip(self.kinds, self.weights, *scores, strict=True)
-        ]
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return local_scores.NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +46,7 @@ class RandomPolicy(Policy):
 
     @property
     def selection(self) -> SelectionRules:
-        return SelectionRules(kernels.SELECT_RANDOM, kernels.DEVICES_RANDOM, follows_classes=False)
-
-    def scorer(self, context: ScoringContext) -> Scorer:
-        return EqualScorer()
+        return SelectionRules(NodeRule.RANDOM, DeviceRule.RANDOM)
 
 
 def heuristic(name: str) -> HeuristicPolicy:

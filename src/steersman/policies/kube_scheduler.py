@@ -6,19 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
-from steersman.policies.decision import kernels
 from steersman.policies.decision.contributions import Contribution
-from steersman.policies.decision.selection import SelectionRules
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
+from steersman.policies.decision.selection import NodeRule, SelectionRules
+from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS, STORAGE, KubeProfile
 
 KUBE_DEFAULT = "kube-default"  # name of the policy of a kube-scheduler without a configuration
 STOCK_TUNED = "stock-tuned"  # name of the policy of a kube-scheduler with the configuration that simulations find
@@ -26,7 +21,7 @@ STOCK_TUNED = "stock-tuned"  # name of the policy of a kube-scheduler with the c
 
 @dataclass(frozen=True, slots=True)
 class KubeSchedulerPolicy(Policy):
-    """kube-scheduler's scores, sampling and tie-breaks (`policies.node_scores.kube_kernels`)."""
+    """kube-scheduler's scores, sampling and tie-breaks (`core/src/kube.rs`)."""
 
     name: str = KUBE_DEFAULT  # name in results
     profile: KubeProfile = DEFAULT_PROFILE  # what decides
@@ -41,32 +36,18 @@ class KubeSchedulerPolicy(Policy):
 
     @property
     def selection(self) -> SelectionRules:
-        return SelectionRules(kernels.SELECT_KUBE_SCHEDULER, kube=self.profile)
+        return SelectionRules(NodeRule.KUBE_SCHEDULER, kube=self.profile)
 
-    def scorer(self, context: ScoringContext) -> Scorer:
-        return KubeSchedulerScorer(self, context)
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The plugins, whose parts are their normalized and weighted scores."""
+        return *PLUGINS, STORAGE
 
     def contributions(
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
-        """Return each plugin's normalized and weighted score; see `Policy`."""
-        kube = KubeDecisions(context.state, context.selectors, self.profile, context.arrays.kube)
-        parts = kube.breakdown(query.class_id, query.labels_id, storage=query.storage)
-        return [
-            Contribution(name, float(part[slot]), float(part[other]), float(part[slot] - part[other]))
-            for name, part in parts.items()
-        ]
-
-
-class KubeSchedulerScorer(Scorer):
-    """Scorer of kube-scheduler's total scores for the next pod; -inf also for nodes that its search would not visit."""
-
-    def __init__(self, policy: KubeSchedulerPolicy, context: ScoringContext) -> None:
-        self._kube = KubeDecisions(context.state, context.selectors, policy.profile, context.arrays.kube)
-
-    def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
-        scores = self._kube.scores(query.class_id, query.labels_id, nodes.feasible, query.storage)
-        return np.where(scores >= 0, scores.astype(np.float64), -np.inf)
+        parts = Policy.contributions(self, context, query, nodes, slot, other)
+        return [part for part in parts if part.name != STORAGE or query.storage is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,14 +58,14 @@ class UserScorer(Scorer):
     def __init__(self, policy: PolicyProtocol, context: ScoringContext) -> None:
         self._policy = policy
         self._label = f"policy {policy.name!r}"
-        # A shallow copy: the arrays are views of the same memory, so the policy always sees the current state.
-        self._state = copy.copy(context.state)
-        self._state.arrays = NodeArrays(*(_read_only(array) for array in context.state.arrays))
+        self._source, self._state = context.state, copy.copy(context.state)
+        self._show_state()
         with attribute_errors(self._label):
             policy.prepare(self._state, context.typical_pods, context.seed)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> npt.NDArray[np.float64]:
         feasible = nodes.feasible
+        self._show_state()
         with attribute_errors(self._label):
             scores = self._policy.scores(self._state, query.class_id, feasible.copy())
             scores = np.asarray(scores, dtype=np.float64)
@@ -75,6 +75,11 @@ class UserScorer(Scorer):
         if not np.isfinite(scores[feasible]).all():
             raise SteersmanError(f"{self._label}: the score of a feasible node is not a finite number")
         return np.where(feasible, scores, -np.inf)
+
+    def _show_state(self) -> None:
+        """Show the policy the present state: what has a number by now, and views of the same arrays."""
+        vars(self._state).update(vars(self._source))
+        self._state.arrays = NodeArrays(*(_read_only(array) for array in self._source.arrays))
 
 
 def user_policy(spec: str, factory: object) -> UserPolicy:

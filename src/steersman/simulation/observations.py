@@ -36,6 +36,3 @@ class RunObservations:
         observation = self._observation
         self._engine.observe(observation.nodes, observation.pod, observation.context, observation.mask)
         return observation, self._groups
-
-    def reset_cache(self) -> None:
-        """Do nothing: the run notes what changes; see `policies.base.Observations`."""

@@ -21,7 +21,7 @@ from steersman.cluster.preemption import RunningPodArrays, preemption, with_nomi
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
-from steersman.core.handles import CoreEngine, Standing, Stop
+from steersman.core.handles import NOWHERE, CoreEngine, Standing, Stop
 from steersman.objectives.fragmentation import fragment_arrays
 from steersman.objectives.registry import WeightedObjectives
 from steersman.orders.live_history import LiveHistory
@@ -37,8 +37,8 @@ from steersman.policies.base import (
     renamed,
     with_own_order,
 )
-from steersman.policies.decision import kernels
 from steersman.policies.decision.description import described_view
+from steersman.policies.decision.selection import NodeRule
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.views import FeatureVariances, empty_variances
 from steersman.policies.greedy_forecast import forecast_policy
@@ -327,7 +327,7 @@ class Execution:
         else:
             self.engine = begun.engine.again(self.described.arrivals())
         # A scorer keeps the state, which therefore must not be another one later.
-        is_external = self.policy.selection.node == kernels.SELECT_EXTERNAL
+        is_external = self.policy.selection.node == NodeRule.EXTERNAL
         self._is_shared, self._written = begun is not None, 0
         if begun is not None and is_external:
             self._state, self._is_shared = begun.state.copy(), False
@@ -479,7 +479,7 @@ class Execution:
         together = int(self.described.shapes.together[arrival]) if is_whole else 1
         if self.engine.lacks_room(class_id, together):
             return gang
-        if head != kernels.NONE:
+        if head != NOWHERE:
             return f"fits, but must not delay {workload.pods[self.plan.pods[head]].name}, which goes next"
         return gang if members > 1 else ""
 
@@ -538,7 +538,7 @@ class Execution:
         if not self.plan.waits:
             # Pods that wait for others which have not come have failed.
             outcome, arrival = (record.numbers[:, k] for k in (event_arrays.OUTCOME, event_arrays.ARRIVAL))
-            is_nowhere = self.standing.node[arrival] == kernels.NONE
+            is_nowhere = self.standing.node[arrival] == NOWHERE
             outcome[(outcome == event_arrays.WAITING) & is_nowhere] = event_arrays.FAILED
         return record
 

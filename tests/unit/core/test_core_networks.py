@@ -20,6 +20,7 @@ import torch
 from safetensors.numpy import save
 from tests.contract import cases
 from tests.contract.make import DRAWN, POLICIES
+from tests.support.decision_states import live_arrays
 from tests.support.differential.draws import RandomDraws
 from tests.support.differential.sequences import sequence
 from tests.support.differential.sides import FileCluster
@@ -106,7 +107,7 @@ def decider_by_file(decider: cases.Decider, name: str, content: bytes, *, prepar
 
     `prepared`: the profile and the leftover tables are those of the file.
     """
-    state, places, live = decider.state, node_places(decider.state.nodes), decider.live.arrays
+    state, places, live = decider.state, node_places(decider.state.nodes), live_arrays(decider)
     arrays: Arrays = {
         f"{part}.{key}": array
         for part in ("nodes", "classes", "terms", "profile")
@@ -486,7 +487,7 @@ def test_core_adds_variances_of_features() -> None:
     wanted, summands = np.zeros_like(sums), np.zeros(4)
     for cluster in cases.read()["clusters"][::6]:
         decider, classes = cases.decider_of(cluster, policy, ())
-        core, live = decider_by_file(decider, "f", raw, prepared=True), decider.live.arrays
+        core, live = decider_by_file(decider, "f", raw, prepared=True), live_arrays(decider)
         for c in classes:
             core.add_variances(c, sums, counts)
             rows = np.zeros((len(live.nodes.gpu_count), WEIGHTS))

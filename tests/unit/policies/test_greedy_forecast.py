@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tests.support.decision_states import live_arrays
 
 from steersman.cli.main import main
 from steersman.cluster.pod_query import PodQuery
@@ -38,7 +39,7 @@ def test_greedy_forecast_minimises_growth_of_forecasts(workload):
     for i, pod in enumerate(workload.pods[:150]):
         c = state.class_id(pod.pod_class)
         scores = decider.scores(PodQuery(c))
-        cluster = decider.live.arrays
+        cluster = live_arrays(decider)
         rows = np.zeros((len(workload.nodes), len(GPU.node)))
         write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
         growth = (rows[:, column("filled_idle_change")] + rows[:, column("gpu_filled_idle_change")]) / 2

@@ -189,7 +189,7 @@ def test_live_policy_does_not_observe_ineligible_nodes() -> None:
         c = state.class_id(pod("p").pod_class)
         decider = Decider(ClusterView(state), resolve("best-fit"))
         decider.choose(PodQuery(c))
-        observations = LiveObservations(CLUSTER, state.nodes, decider.live.arrays)
+        observations = LiveObservations(CLUSTER, decider.live)
         observation, _ = observations.observe(PodQuery(c), Candidates(state.mask(c), decider.eligible))
         contexts.append(observation.context)
         assert observation.mask.sum() == 3

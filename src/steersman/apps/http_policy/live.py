@@ -20,7 +20,6 @@ from steersman.core.redaction import redact_url
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
-from steersman.policies.decision.selection import SelectionRules
 from steersman.prometheus.families import counter_family
 
 PAUSE_SECONDS = 5.0  # time after a failure in which the rule decides, so that a dead server delays few pods
@@ -114,10 +113,6 @@ class LastAnswerPolicy(Policy):
 
     name: str
     answer: Answer = field(default_factory=Answer)
-
-    @property
-    def selection(self) -> SelectionRules:
-        return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         return _LastAnswerScorer(self.answer, context.state)

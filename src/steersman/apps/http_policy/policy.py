@@ -28,7 +28,6 @@ from steersman.core.http_failures import LONGEST_TEXT, one_line, reason_of
 from steersman.core.redaction import redact_url
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
-from steersman.policies.decision.selection import SelectionRules
 from steersman.version import __version__
 
 SIMULATION_SECONDS = 10.0  # time limit of a request, with its retries, in simulations, where no pod waits
@@ -220,10 +219,6 @@ class HttpPolicy(Policy):
     @property
     def needs(self) -> frozenset[Need]:
         return frozenset({Need.SERVER})
-
-    @property
-    def selection(self) -> SelectionRules:
-        return SelectionRules(follows_classes=False)
 
     def scorer(self, context: ScoringContext) -> Scorer:
         """Return a scorer that waits for the server, see `Policy`; a live scheduler has `live.HttpDecider`."""

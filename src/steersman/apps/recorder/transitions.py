@@ -6,6 +6,7 @@ slightly different order; a choice that the state before it forbids is skipped, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,18 +17,19 @@ import numpy.typing as npt
 
 from steersman.cluster.constraints.node import eligible_nodes
 from steersman.cluster.model import Node, Pod, PodClass
+from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.objectives.fragmentation import fragment_arrays, refresh
 from steersman.objectives.judging import reward
+from steersman.policies.base import Candidates
+from steersman.policies.decision.cluster_view import ClusterView
+from steersman.policies.decision.live_core import LiveCore
 from steersman.policies.features import GPU, View
-from steersman.policies.gpu_state.arrays import empty_learned, features_only, learned_arrays
-from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
 from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
-from steersman.policies.observations.encoder import ObservationEncoder, owner_arrays, summary_of
-from steersman.policies.observations.encoding import EncodingContext, count_owner
-from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
+from steersman.policies.heuristics import heuristic
+from steersman.policies.observations.live import LiveObservations
+from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.topology import node_places
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -98,30 +100,21 @@ class EpisodeContext:
 class ObservationBuilder:
     """Nodes that stay the same, and the pods on them."""
 
-    def __init__(
-        self, known: EpisodeContext, nodes: Sequence[Node], pods: Mapping[str, PlacedPod], changes: int
-    ) -> None:
+    def __init__(self, known: EpisodeContext, nodes: Sequence[Node], pods: Mapping[str, PlacedPod]) -> None:
         self.known, self.names = known, [node.name for node in nodes]
         state = self.state = ClusterState(nodes)
         self._classes = {pod.pod_class: state.class_id(pod.pod_class) for pod in known.pods}
         for pod in known.pods:
             state.labels_id(pod)
         self.eligible = eligible_nodes(state.table, known.demand)
-        places = node_places(nodes)
-        self.groups = np.stack([places.rack, places.server], axis=1).astype(np.int32)
-        self.owners = owner_arrays(len(known.owners), places.rack, places.racks)
+        self._racks = node_places(nodes).rack
+        self._owner_pods: dict[int, Counter[int]] = {}  # of an owner, by slot
         for key, placed in pods.items():
             if placed.node in state.slots:
                 self._place(key, placed)
-        profile = profile_arrays(known.profile, state.gpu_types)
-        self._profile, self._fragments = profile, fragment_arrays(profile, state.arrays)
-        self._log, self._logged = np.zeros(changes, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        learned = empty_learned() if known.view != GPU else _learned(known, profile, state)
-        marks = empty_fragmentation_cache(profile_key(profile))
-        context = EncodingContext(
-            state.arrays, state.class_arrays, profile, self._fragments, marks, learned.leftovers, learned.room
-        )
-        self._observer = ObservationEncoder(known.view, context, self.owners, self.eligible, self._log, self._logged)
+        view = ClusterView(state, profile=known.profile, leftovers=known.leftovers)
+        self._live = LiveCore(view, heuristic("best-fit"))
+        self._observations = LiveObservations(known.view, self._live)
 
     def slot(self, name: str) -> int | None:
         """Return the slot of a node, None if it is unknown."""
@@ -129,53 +122,47 @@ class ObservationBuilder:
 
     def look(self, pod: Pod, waiting: int) -> Arrays:
         """Return the observation of a pod that is to be placed, while `waiting` others wait."""
-        observer = self._observer
-        observer.summary[:] = self.summary(waiting)
-        c = self._classes[pod.pod_class]
-        allowed = self.state.mask(c, self.state.labels_id(pod))
-        encoded = observer.encode(c, self.known.owner(pod), allowed)
-        parts = {name: getattr(encoded, name).copy() for name in ("nodes", "pod", "context", "mask")}
-        return parts | {"groups": self.groups}
+        c, labels = self._classes[pod.pod_class], self.state.labels_id(pod)
+        nodes = Candidates(self.state.mask(c, labels), self.eligible, waiting)
+        query = PodQuery(c, labels, owner_pods=OwnerPods(dict(self._of_owner(pod))))
+        seen, groups = self._observations.observe(query, nodes)
+        parts = {name: getattr(seen, name).copy() for name in ("nodes", "pod", "context", "mask")}
+        return parts | {"groups": groups}
 
     def place(self, key: str, placed: PlacedPod) -> None:
-        self._changed(self._place(key, placed))
+        self._live.changed(self._place(key, placed))
 
     def remove(self, key: str, pod: Pod) -> None:
         """Remove a pod, if it is on one of the nodes."""
         if key in self.state.placements:
             slot = self.state.remove(key).slot
-            count_owner(self.owners, self.known.owner(pod), slot, -1)
-            self._changed(slot)
+            self._of_owner(pod)[slot] -= 1
+            self._live.changed(slot)
 
     def summary(self, waiting: int) -> Row:
         """Return the state in numbers, see `objectives.summary`."""
-        return summary_of(self.state.arrays, self.eligible, self._fragments.total, waiting)
+        return self._live.summary(waiting, self.eligible)
 
     def together(self, pod: Pod, slot: int) -> float:
         """Return the share of the running pods of a pod's owner that are in its rack, 0 to 1."""
-        owner, owners = self.known.owner(pod), self.owners
-        if owner < 0 or not owners.running[owner]:
+        running = self._of_owner(pod)
+        if not running.total():
             return 1.0
-        rack = owners.rack[slot]
-        near = owners.on_node[owner, slot] if rack < 0 else owners.in_rack[owner, rack]
-        return float(near / owners.running[owner])
+        rack = self._racks[slot]
+        near = sum(n for other, n in running.items() if other == slot or (rack >= 0 and self._racks[other] == rack))
+        return near / running.total()
+
+    def _of_owner(self, pod: Pod) -> Counter[int]:
+        """Return how many pods of a pod's owner run, by slot; none if it has no owner."""
+        owner = self.known.owner(pod)
+        return Counter() if owner < 0 else self._owner_pods.setdefault(owner, Counter())
 
     def _place(self, key: str, placed: PlacedPod) -> int:
         state, slot = self.state, self.state.slots[placed.node]
         c = self._classes[placed.pod.pod_class]
         state.place(key, c, slot, placed.devices, state.labels_id(placed.pod), force=True)
-        count_owner(self.owners, self.known.owner(placed.pod), slot, 1)
+        self._of_owner(placed.pod)[slot] += 1
         return slot
-
-    def _changed(self, slot: int) -> None:
-        refresh(self._profile, self.state.arrays, self._fragments, slot)
-        self._log[self._logged[0]] = slot
-        self._logged[0] += 1
-
-
-def _learned(known: EpisodeContext, profile: ProfileArrays, state: ClusterState) -> Any:
-    assert known.leftovers is not None, "the view gpu shows what follows from the workload profile"
-    return features_only(learned_arrays(known.leftovers, profile, state.arrays))
 
 
 @dataclass(slots=True)
@@ -324,7 +311,7 @@ class EventLogReader:
         decided = self._remove_pending(event.key)
         here = event.node in self.nodes
         if here and self.stage is None:
-            self.stage = ObservationBuilder(self.known, list(self.nodes.values()), self.placed, 2 * len(self.entries))
+            self.stage = ObservationBuilder(self.known, list(self.nodes.values()), self.placed)
         if here and self.stage is not None:
             self._place(event.key, placed, self.stage, waiting, decided=decided)
         else:

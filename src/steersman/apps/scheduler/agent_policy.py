@@ -155,9 +155,6 @@ class AgentScorer(Scorer):
         transition.placed(self.outcome(query, nodes, slot), nodes.waiting)
         return slot
 
-    def reset_cache(self) -> None:
-        self._observations.reset_cache()
-
     def observe(self, query: PodQuery, nodes: Candidates) -> dict[str, npt.NDArray[Any]]:
         """Return the parts of the observation of a pod by name."""
         seen, groups = self._observations.observe(query, nodes)

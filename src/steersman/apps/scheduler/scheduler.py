@@ -37,7 +37,7 @@ from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.volumes import Volumes, storage_scores
 from steersman.orders.live_order import LiveOrder, free_share
 from steersman.policies.decision.decider import Decider, NodeChoice
-from steersman.policies.decision.kernels import SELECT_KUBE_SCHEDULER
+from steersman.policies.decision.selection import NodeRule
 
 IN_FLIGHT = 64  # maximum number of concurrent bindings
 SCHEDULER_NAME = "steersman"
@@ -473,7 +473,7 @@ class Scheduler(Listener):
         """Return what kube-scheduler's VolumeBinding adds to the scores of nodes, [N], if the policy is one of its."""
         assert self.decider is not None
         profile = self.decider.selection.kube
-        if self.decider.selection.node != SELECT_KUBE_SCHEDULER or not profile.storage_weight:
+        if self.decider.selection.node != NodeRule.KUBE_SCHEDULER or not profile.storage_weight:
             return None
         scores = storage_scores(volumes, profile.storage_shape)
         return None if scores is None else profile.storage_weight * scores

@@ -28,6 +28,7 @@ from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH, Clus
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.kubernetes.watch import Reflector, TeeHandler
+from steersman.objectives.summary import FRAGMENTED
 from steersman.policies.decision.decider import Decider, NodeChoice
 
 PENDING_SECONDS = 1.0  # time between attempts to place pods that wait
@@ -107,7 +108,7 @@ class ShadowCluster:
             memory_percent=_percent(used[:, MEMORY].sum(), whole[:, MEMORY].sum()),
             gpu_percent=_percent(*(each[eligible].sum() for each in self.cache.state.gpu_use_by_node())),
             cpu_deviation_percent=100.0 * float(shares.std()) if some.any() else 0.0,
-            fragmented_gpus=float(self.decider.live.arrays.fragments.total[eligible].sum()) / GPU_MILLI,
+            fragmented_gpus=float(self.decider.live.summary(0, eligible)[FRAGMENTED]) / GPU_MILLI,
             unplaced=sum(not pod.node for pod in self.cache.pods.values()),
         )
 

@@ -1,4 +1,4 @@
-"""Decisions of a policy for a live cluster; the decision kernels are those of simulations."""
+"""Decisions of a policy for a live cluster, by the core that also decides in simulations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from operator import is_not
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import best_devices
 from steersman.cluster.constraints.node import eligible_nodes
 from steersman.cluster.model import Node
 from steersman.cluster.pod_query import PodQuery
+from steersman.core.handles import NOWHERE
 from steersman.policies.base import Candidates, Policy, default_member
-from steersman.policies.decision import kernels
-from steersman.policies.decision.cluster_view import ClusterView, LiveArrays
+from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.contributions import Contribution
+from steersman.policies.decision.live_core import LiveCore
+from steersman.policies.decision.selection import NodeRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,11 @@ class Decider:
         self.state, self.name, self.waiting = view.state, policy.name, 0
         self.policy = default_member(policy)
         self.selection = self.policy.selection
-        self.live = LiveArrays(view, self.policy)  # the policy's arrays and scorer, which follow the cluster
+        self.live = LiveCore(view, self.policy)  # the policy's decider in the core, and its scorer
         self._demand = set(view.demand)
         self._eligible_by: tuple[int, list[Node | None]] = (-1, [])
         self._eligible = np.zeros(0, dtype=np.bool_)
-        self._kernel_rng, self._python_rng = np.array([view.seed], dtype=np.uint64), random.Random(view.seed)
-        self._output = np.zeros(2, dtype=np.int64)
+        self._random = random.Random(view.seed)
 
     @property
     def eligible(self) -> npt.NDArray[np.bool_]:
@@ -63,9 +63,9 @@ class Decider:
 
     def guest(self) -> Decider:
         """Return a copy for hypothetical pods: their classes are not added to the demand of this decider."""
-        # The random generators are shared, so hypothetical pods advance them.
+        # All else is shared, so hypothetical pods advance the random numbers.
         other = copy(self)
-        other.live, other._demand = self.live.twin(), set(self._demand)
+        other._demand = set(self._demand)
         return other
 
     def expect(self, class_id: int) -> None:
@@ -116,42 +116,38 @@ class Decider:
     def choose_among(self, query: PodQuery) -> NodeChoice | None:
         """Return the policy's choice as `choose` does, without applying or counting a hard latency limit."""
         self._demand.add(query.class_id)
-        self.live.sync()
+        core = self.live.decider
         if query.allowed is not None:
-            feasible = self.state.mask(query.class_id, query.labels_id)
+            feasible = core.mask(query.class_id, query.labels_id)
             candidates = feasible & query.allowed
             if not candidates.any():
                 return None
-            # The kernels below know no masks from outside; scores do.
+            # The core's choices know no masks from outside; its scores do.
             if not (candidates == feasible).all():
                 return self._choose_by_scores(query, candidates)
-        if self.selection.node == kernels.SELECT_EXTERNAL:
+        if self.selection.node == NodeRule.EXTERNAL:
             return self._choose_by_scorer(query)
-        if self.selection.node == kernels.SELECT_KUBE_SCHEDULER:
-            self.live.arrays.kube.storage[:] = 0 if query.storage is None else query.storage
-        changed, rules = self.live.drain_changes(), (self.selection.node, self.selection.devices)
-        live, rng, output = self.live, self._kernel_rng, self._output
-        kernels.decide(live.arrays, changed, live.mask, rng, *rules, query.class_id, query.labels_id, output)
-        slot, devices = output.tolist()
-        return None if slot == kernels.NONE else NodeChoice(slot, devices)
+        self.live.store(query.storage)
+        slot, devices = core.decide(query.class_id, query.labels_id)
+        return None if slot == NOWHERE else NodeChoice(slot, devices)
 
     def selects_argmax(self, query: PodQuery) -> bool:
         """Return whether `choose` is the argmax of `scores` (lowest slot on ties), so that scores alone suffice."""
-        return self.selection.node == kernels.SELECT_BEST and not self._filters(query)
+        return self.selection.node == NodeRule.BEST and not self._filters(query)
 
     def _filters(self, query: PodQuery) -> bool:
         return query.limits.hard < math.inf and self.live.view.telemetry is not None
 
     def _feasible(self, query: PodQuery) -> npt.NDArray[np.bool_]:
         """Return the slots that pass every hard constraint but the latency limit, [N] bool."""
-        feasible = self.state.mask(query.class_id, query.labels_id)
+        feasible = self.live.decider.mask(query.class_id, query.labels_id)
         return feasible if query.allowed is None else feasible & query.allowed
 
     def _choose_by_scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_]) -> NodeChoice:
         """Return the choice among candidates, [N] bool, of which there is at least one."""
-        # The kernel's generator is not used here: it draws among all feasible nodes.
-        if self.selection.node == kernels.SELECT_RANDOM:
-            slot = self._python_rng.choice(np.flatnonzero(candidates).tolist())
+        # The core's generator is not used here: it draws among all feasible nodes.
+        if self.selection.node == NodeRule.RANDOM:
+            slot = self._random.choice(np.flatnonzero(candidates).tolist())
         else:
             slot = int(np.argmax(self._scores(query, candidates)))
         return NodeChoice(slot, self.devices(query.class_id, slot))
@@ -162,7 +158,6 @@ class Decider:
         Errors are those of `choose`. Scores of `random` are all equal; those of `kube-default` are -inf beyond the
         nodes that its search would visit.
         """
-        self.live.sync()
         candidates = None if query.allowed is None else self._feasible(query)
         if self._filters(query):
             candidates, _ = self.live.node_metrics.filter_by_hard_limit(query, self._feasible(query))
@@ -170,20 +165,11 @@ class Decider:
 
     def _scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_] | None) -> npt.NDArray[np.float64]:
         """Return the scores of candidates, [N] bool, -inf elsewhere; None: all feasible slots."""
-        class_id, labels_id = query.class_id, query.labels_id
-        if self.selection.node == kernels.SELECT_BEST:
-            scores, mask = np.empty(len(self.state.nodes)), self.live.mask
-            # The table's rows hold what fits, without constraints about other pods.
-            if masked := self.state.has_inter_pod_constraints(class_id, labels_id):
-                mask = self.state.mask(class_id, labels_id)
-            cluster = self.live.arrays
-            context = kernels.ScoreTableContext(
-                cluster.nodes, cluster.classes, cluster.profile, cluster.fragments, cluster.table, cluster.learned
-            )
-            kernels.score_nodes(context, self.live.drain_changes(), mask, masked, class_id, scores)
-            return scores if candidates is None else np.where(candidates, scores, -np.inf)
-        self.live.apply_changes()
-        feasible = self.state.mask(class_id, labels_id) if candidates is None else candidates
+        core = self.live.decider
+        if self.selection.node != NodeRule.EXTERNAL:
+            self.live.store(query.storage)
+            return core.scores(query.class_id, query.labels_id, candidates)
+        feasible = core.mask(query.class_id, query.labels_id) if candidates is None else candidates
         if not feasible.any():
             return np.full(len(feasible), -np.inf)
         assert self.live.scorer is not None
@@ -198,25 +184,22 @@ class Decider:
             query: the pod, which must fit on both.
         """
         nodes = self.candidates(query)
+        self.live.store(query.storage)
         parts = self.policy.contributions(self.live.context(), query, nodes, slot, other)
         return sorted(parts, key=lambda part: -abs(part.contribution))
 
     def devices(self, class_id: int, slot: int) -> int:
         """Return the GPU devices, as a bit mask, for a pod of a class on a node that it fits on."""
-        self.follow()
-        if self.selection.node == kernels.SELECT_EXTERNAL:
-            return int(best_devices(self.state.arrays, self.state.class_arrays, class_id, slot))
-        return int(kernels.devices_on(self.live.arrays, self.selection.devices, class_id, slot, self._kernel_rng))
+        return self.live.decider.devices(class_id, slot)
 
     def _choose_by_scorer(self, query: PodQuery) -> NodeChoice | None:
-        self.live.apply_changes()
-        feasible = self.state.mask(query.class_id, query.labels_id)
+        core = self.live.decider
+        feasible = core.mask(query.class_id, query.labels_id)
         if not feasible.any():
             return None
         assert self.live.scorer is not None
         slot = self.live.scorer.choose(query, self._candidates(query, feasible))
-        devices = best_devices(self.state.arrays, self.state.class_arrays, query.class_id, slot)
-        return NodeChoice(slot, int(devices))
+        return NodeChoice(slot, core.devices(query.class_id, slot))
 
     def candidates(self, query: PodQuery) -> Candidates:
         """Return the nodes that a scorer chooses from for a pod, with all arrays up to date."""
@@ -230,5 +213,5 @@ class Decider:
         return Candidates(feasible, eligible, self.waiting)
 
     def follow(self) -> None:
-        """Update all arrays to the current state."""
+        """Tell the core what changed in the cluster."""
         self.live.follow()

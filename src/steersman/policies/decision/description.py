@@ -6,24 +6,27 @@ The names, and what each array must be, are where the core reads them: `core/src
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
-from steersman.policies.decision import kernels
-from steersman.policies.features import GPU, View, bounds
+from steersman.policies.decision.selection import NodeRule
+from steersman.policies.features import GPU, View
 from steersman.policies.gpu_state.arrays import RULE_COUNT
 from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.node_scores.kube_arrays import kube_arrays
 from steersman.policies.node_scores.kube_profile import KubeProfile
-from steersman.policies.observations.encoding import number_of
 from steersman.workloads.profile import ProfileArrays
 from steersman.workloads.topology import Places
 from steersman.workloads.workload import SpreadSelectors
 
 Arrays = dict[str, npt.NDArray[np.generic]]
+VIEW_NUMBERS = {"cluster": 0, "gpu": 1}
+"""Numbers of the views that the core observes."""
+
 NOT_READ = {"scratch", "owned_total"}
 """What the core has no need of: buffers, and sums that it makes itself."""
 
@@ -58,27 +61,28 @@ def described_decisions(
     """Return a cluster as it is, and a policy that decides there: `policy.*`, `kube.*`, `learned.*`, `leftovers.*`."""
     selection = policy.selection
     arrays: Arrays = {
-        "policy.node": np.array(selection.node),
-        "policy.devices": np.array(selection.devices),
+        "policy.node": np.array(int(selection.node)),
+        "policy.devices": np.array(int(selection.devices)),
         "policy.functions": np.array(selection.functions, dtype=np.int64),
         "policy.weights": np.array(selection.weights, dtype=np.float64),
         "policy.seed": np.array(seed, dtype=np.uint64).astype(np.int64),
     }
-    if selection.node == kernels.SELECT_KUBE_SCHEDULER:
+    if selection.node == NodeRule.KUBE_SCHEDULER:
         # First, because it adds selectors to the state's terms.
-        arrays |= _described_scheduler(state, selectors, selection.kube)
+        arrays |= described_scheduler(state, selectors, selection.kube)
     if (weights := selection.learned) is not None:
         arrays |= {
             "learned.linear": np.asarray(weights.weights, dtype=np.float64),
             "learned.rules": np.zeros((0, RULE_COUNT)) if weights.rules is None else np.asarray(weights.rules),
             "learned.sizes": np.array([len(bias) for _, bias in weights.network], dtype=np.int64),
-            "learned.layers": np.concatenate([np.zeros(0), *(part.ravel() for each in weights.network for part in each)]),
+            "learned.layers": np.concatenate([np.zeros(0), *map(np.ravel, chain(*weights.network))]),
         }
-        arrays |= _described_leftovers(leftovers())
+        arrays |= described_leftovers(leftovers())
     return arrays | described_cluster(state, profile)
 
 
-def _described_scheduler(state: ClusterState, selectors: SpreadSelectors, profile: KubeProfile) -> Arrays:
+def described_scheduler(state: ClusterState, selectors: SpreadSelectors, profile: KubeProfile) -> Arrays:
+    """Return what a profile of kube-scheduler makes of a cluster, `kube.*`; it adds selectors to the state's terms."""
     kube = kube_arrays(state, selectors, profile)
     parts = {"kube": kube._asdict(), "kube.scored": kube.scored._asdict()}
     values = {
@@ -87,11 +91,11 @@ def _described_scheduler(state: ClusterState, selectors: SpreadSelectors, profil
         for name, value in fields.items()
         if name not in SCHEDULER_BUFFERS
     }
-    arrays = {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in values.items()}
-    return arrays | {"kube.static": kube.static.reshape(-1, len(state.nodes))}
+    return {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in values.items()}
 
 
-def _described_leftovers(tables: LeftoverTables) -> Arrays:
+def described_leftovers(tables: LeftoverTables) -> Arrays:
+    """Return leftover tables, `leftovers.*`."""
     return {
         "leftovers.by_left": tables.by_left,
         "leftovers.steps": tables.steps.reshape(tables.steps.shape[0] * tables.steps.shape[1], -1),
@@ -109,11 +113,10 @@ def described_view(
 ) -> Arrays:
     """Return what is observed: `observer.*`, and `leftovers.*` for the view `gpu`."""
     arrays = {
-        "observer.view": np.array(number_of(view)),
+        "observer.view": np.array(VIEW_NUMBERS[view.name]),
         "observer.rack": places.rack[nodes],
         "observer.racks": np.array(places.racks),
         "observer.owner": places.owner[pods],
         "observer.owners": np.array(places.owners),
-        "observer.bounds": np.stack(bounds(GPU.node), axis=1).astype(np.float64),
     }
-    return arrays | _described_leftovers(leftovers()) if view == GPU else arrays
+    return arrays | described_leftovers(leftovers()) if view == GPU else arrays

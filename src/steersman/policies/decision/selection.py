@@ -1,25 +1,38 @@
-"""The part of a policy's decision that the decision kernels make, as data."""
+"""The part of a policy's decision that the core makes, as data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.policies.decision import kernels
 from steersman.policies.gpu_state.arrays import Layer
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 
+
+class NodeRule(IntEnum):
+    """How the core chooses a node: highest score, random, as kube-scheduler, or not at all (a scorer in Python)."""
+
+    BEST, RANDOM, KUBE_SCHEDULER, EXTERNAL = range(4)
+
+
+class DeviceRule(IntEnum):
+    """How the core chooses the GPU device of a share; whole devices are always the best-fit ones."""
+
+    BEST_FIT, FGD, RANDOM, LEARNED = range(4)
+
+
 TIE_RULES = {
-    kernels.SELECT_RANDOM: "a random draw",
-    kernels.SELECT_KUBE_SCHEDULER: "a random draw among the nodes of equal score, as in kube-scheduler",
+    NodeRule.RANDOM: "a random draw",
+    NodeRule.KUBE_SCHEDULER: "a random draw among the nodes of equal score, as in kube-scheduler",
 }
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LearnedWeights:
-    """Weights of the learned scores in the score table, see `policies.linear.LinearPolicy`."""
+    """Weights of learned scores, see `policies.linear.LinearPolicy`."""
 
     weights: npt.NDArray[np.float64]
     rules: npt.NDArray[np.float64] | None = None
@@ -28,16 +41,15 @@ class LearnedWeights:
 
 @dataclass(frozen=True, slots=True)
 class SelectionRules:
-    """Selection of the node and of its GPU devices by the decision kernels."""
+    """Selection of the node and of its GPU devices by the core."""
 
-    node: int = kernels.SELECT_EXTERNAL  # selection rule of the node (`kernels.SELECT_...`)
-    devices: int = kernels.DEVICES_BEST  # selection rule of the devices (`kernels.DEVICES_...`)
-    # `functions`, `weights`: ids (`policies.node_scores.local_scores`) and weights of the score table's functions.
+    node: NodeRule = NodeRule.EXTERNAL
+    devices: DeviceRule = DeviceRule.BEST_FIT
+    # `functions`, `weights`: ids (`policies.node_scores.local_scores`) and weights of the rules that are summed.
     functions: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
     learned: LearnedWeights | None = None  # weights of the learned scores, or None
     kube: KubeProfile = DEFAULT_PROFILE  # the profile of kube-scheduler that decides
-    follows_classes: bool = True  # whether the arrays must be rebuilt for every new pod class
 
     @property
     def tie_rule(self) -> str:

@@ -108,6 +108,3 @@ class NetworkScorer(Scorer):
         # Observations end with the last node; slots after it are free.
         scores[: len(groups)] = np.where(observation.mask != 0, self._policy.scores(observation, groups), -np.inf)
         return scores
-
-    def reset_cache(self) -> None:
-        self._observations.reset_cache()

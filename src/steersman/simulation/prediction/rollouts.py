@@ -14,10 +14,10 @@ import numpy.typing as npt
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
 from steersman.cluster.preemption import preemption, with_nominated
-from steersman.core.handles import Stop
+from steersman.core.handles import NOWHERE, Stop
 from steersman.core.processes import default_jobs
 from steersman.policies.base import Policy, default_member
-from steersman.policies.decision.kernels import NONE, SELECT_EXTERNAL
+from steersman.policies.decision.selection import NodeRule
 from steersman.simulation.arrivals import Schedule, Units, with_controllers
 from steersman.simulation.prediction.coming import coming_pods
 from steersman.simulation.prediction.moment import Arrived, ClusterMoment, Spell
@@ -183,7 +183,7 @@ class Rollouts:
     @cached_property
     def _threads(self) -> int:
         """Return how many rollouts run at once: those of policies in Python, and of agents, share arrays."""
-        is_external = default_member(self.policy).selection.node == SELECT_EXTERNAL
+        is_external = default_member(self.policy).selection.node == NodeRule.EXTERNAL
         return 1 if is_external else min(default_jobs(), MOST_THREADS)
 
     def _play(
@@ -263,5 +263,5 @@ def _starts(execution: Execution, targets: Ints, until: float) -> Floats:
     while execution.advance_to(targets, until) == Stop.NEEDS_NODE:
         execution.answer()
     standing = execution.standing
-    starts = np.where(standing.node[targets] != NONE, standing.started[targets], np.inf)
+    starts = np.where(standing.node[targets] != NOWHERE, standing.started[targets], np.inf)
     return np.where(starts <= until, starts, np.inf)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import web
 from hypothesis import given, settings
@@ -35,7 +36,7 @@ from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_arrays import HOSTNAME, KEPT, START, ZONE, KubeArrays
+from steersman.policies.node_scores.kube_arrays import HOSTNAME, KEPT, ZONE, KubeArrays
 from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, DefaultSpread, KubeProfile
@@ -87,12 +88,11 @@ class Live:
     def choose(self, name: str) -> tuple[str, dict[str, int]]:
         """The node for a pod, and the score of each that was scored."""
         found = self.cache.pods[f"default/{name}"]
-        self.decider.live.arrays.kube.cursor[START] = 0
-        self.decider.follow()
-        self.decider.live.arrays.kube.cursor[START] = 0
-        choice = self.decider.choose(PodQuery(*self.cache.number(found)))
-        state = self.cache.state
-        return "" if choice is None else state.nodes[choice.slot].name, scored(state, self.decider.live.arrays.kube)
+        query, state = PodQuery(*self.cache.number(found)), self.cache.state
+        scores, choice = self.decider.scores(query), self.decider.choose(query)
+        kept = np.flatnonzero(scores >= 0).tolist()
+        names = {state.nodes[n].name: int(scores[n]) for n in kept} if len(kept) > 1 else {}
+        return "" if choice is None else state.nodes[choice.slot].name, names
 
     def simulated(self, name: str) -> tuple[str, dict[str, int]]:
         """The same in a simulation that is given the objects as they are."""

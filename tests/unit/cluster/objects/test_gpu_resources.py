@@ -41,6 +41,7 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound.gpu_bound import check_bound
 from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.objectives.summary import FRAGMENTED
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
@@ -425,8 +426,8 @@ def test_idle_devices_do_not_serve_another_vendor():
     assert profile_arrays(profile, types).accepts.tolist() == [[False, True, True, True], [True, False, False, True]]
     state = ClusterState([node_of("a", 4, AMD), node_of("b", 4, NVIDIA), node_of("c", 4)])
     decider = Decider(ClusterView(state, profile=profile), resolve("fgd"))
-    decider.choose(PodQuery(state.class_id(pod_of(0).pod_class)))
-    assert decider.live.arrays.fragments.total[:3].tolist() == [2000, 2000, 0]
+    nodes = np.eye(3, dtype=np.bool_)
+    assert [decider.live.summary(0, node)[FRAGMENTED] for node in nodes] == [2000, 2000, 0]
 
 
 @pytest.mark.parametrize("base", ["steersman-default", "gpu-deepsets"])

@@ -21,7 +21,7 @@ from steersman.policies.base import Policy, renamed
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.decider import Decider
-from steersman.policies.decision.kernels import SELECT_RANDOM
+from steersman.policies.decision.selection import NodeRule
 from steersman.policies.node_metrics.view import Telemetry
 from steersman.policies.node_scores.default_spreading import scheduled_by
 from steersman.simulation.run import Simulator
@@ -188,4 +188,4 @@ def _decided_by(policy: Policy, equal: int, others: int) -> str:
     if not others:
         return "it fits on no other node"
     selection = policy.selection
-    return selection.tie_rule if equal or selection.node == SELECT_RANDOM else "the score"
+    return selection.tie_rule if equal or selection.node == NodeRule.RANDOM else "the score"

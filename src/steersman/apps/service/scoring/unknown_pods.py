@@ -26,7 +26,6 @@ from steersman.cluster.provisional import (
 )
 from steersman.core.errors import SteersmanError
 from steersman.policies.base import Need
-from steersman.policies.decision.cluster_view import NEVER_REFRESHED
 
 if TYPE_CHECKING:
     from steersman.kubernetes.cache.cached_pod import CachedPod
@@ -122,16 +121,11 @@ class UnknownPods:
         with budget.charged():
             decider.follow()
             guest, counted = decider.guest(), len(state.term_arrays.matched)
-            try:
-                with provisional_numbers(state):
-                    numbers = state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)
-                    if not keys <= kept:
-                        count_selected(state, counted, kept, lambda name: self._cache.pods[name].pod)
-                    yield node_scorer.with_decider(guest), self._query(node_scorer, pod, numbers)
-            finally:
-                decider.live.arrays.table.log_position[len(state.classes) :] = (
-                    NEVER_REFRESHED  # rows that the next class will use
-                )
+            with provisional_numbers(state):
+                numbers = state.class_id(pod.pod_class), state.terms.labels_id(pod.namespace, labels)
+                if not keys <= kept:
+                    count_selected(state, counted, kept, lambda name: self._cache.pods[name].pod)
+                yield node_scorer.with_decider(guest), self._query(node_scorer, pod, numbers)
 
     def _query(self, node_scorer: NodeScorer, pod: Pod, numbers: tuple[int, int]) -> PodQuery:
         needs_peers = Need.PEERS in node_scorer.decider.policy.needs or pod.latency.limited
