@@ -241,6 +241,25 @@ pub unsafe extern "C" fn steersman_decider_follow(decider: i64, bytes: *const u8
     with_decider(decider, |decider| decider.follow_changes(&Arrays::new(bytes)?).map(|()| 0))
 }
 
+/// Set what pods leave of a node, see `Decider::set_pods`.
+///
+/// # Safety
+/// `numbers` has `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_set_pods(
+    decider: i64,
+    node: i64,
+    numbers: *const i64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let numbers = unsafe { std::slice::from_raw_parts(numbers, length) };
+    with_decider(decider, |decider| {
+        let n = index("node", node, decider.nodes())?;
+        decider.set_pods(n, numbers).map(|()| 0)
+    })
+}
+
 /// Describe a decider anew, see `Decider::read`; it goes on with its random numbers and with its search.
 ///
 /// # Safety

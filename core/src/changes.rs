@@ -4,6 +4,7 @@
 //! the number back later: then something else has it.
 
 use crate::arrays::{Arrays, Result, index};
+use crate::cluster::GPU;
 use crate::constraints::Kept;
 use crate::decide::{Decider, NodeRule, Scorer};
 use crate::kube::Kube;
@@ -31,9 +32,9 @@ impl Decider {
     /// - `kept`: how many classes, rows of constraints, label sets, selectors, owned terms, exclusive things, topology
     ///   keys and node filters remain, and what follows them: `classes.*`, `terms.*` (without what is kept, but with
     ///   `terms.domains` of all keys and `terms.more_matches`, the kept label sets by the new selectors).
-    /// - `slots`: the nodes that changed, and what they are now: `nodes.*`, and in columns `changed.matched`,
-    ///   `changed.owned` and `changed.held`; where labels or taints changed also `changed.allowed`, `changed.domain`,
-    ///   `changed.included`, and `changed.domains` of all keys.
+    /// - `slots`: the nodes that came, went or were replaced, and what they are now: `nodes.*`, in columns
+    ///   `changed.matched`, `changed.owned`, `changed.held`, `changed.allowed`, `changed.domain` and `changed.included`, and
+    ///   `changed.domains` of all keys.
     /// - `kube.*`: replaces what kube-scheduler's profile makes of nodes and classes.
     ///
     /// After an error the decider is to be described anew.
@@ -59,6 +60,30 @@ impl Decider {
         if let (NodeRule::Kube(kube), NodeRule::Kube(old)) = (&mut self.node_rule, &previous.node_rule) {
             **kube = kube.clone().begun_where(old);
         }
+    }
+
+    /// Set what pods leave of a node, and how often they count there: what is free by resource, `nonzero`, the milli left of
+    /// devices, `gpu_kinds`, then of `terms.matched`, `terms.owned` and `terms.held` the node's column.
+    pub fn set_pods(&mut self, n: usize, numbers: &[i64]) -> Result<()> {
+        let node = &mut self.cluster.nodes[n];
+        let of_node = node.free.len() + 2 + 2 * node.gpu_kinds.len() - 1;
+        let (counted, expected) = (numbers.get(of_node..).unwrap_or(&[]), of_node + self.terms.columns());
+        if numbers.len() != expected {
+            return Err(format!("numbers: expected {expected} values, has {}", numbers.len()));
+        }
+        let (free, rest) = numbers.split_at(node.free.len());
+        let (nonzero, rest) = rest.split_at(2);
+        let (gpus, kinds) = rest[..2 * node.gpu_kinds.len() - 1].split_at(node.gpu_kinds.len() - 1);
+        if let Some(left) = gpus.iter().find(|&&left| left > GPU) {
+            return Err(format!("numbers: expected at most {GPU} milli of a device, has {left}"));
+        }
+        node.free.copy_from_slice(free);
+        node.nonzero.copy_from_slice(nonzero);
+        node.gpus.iter_mut().zip(gpus).for_each(|(left, &now)| *left = now);
+        node.gpu_kinds.copy_from_slice(kinds);
+        self.terms.set_counts(n, counted);
+        self.follow(n);
+        Ok(())
     }
 
     /// Set the scores of VolumeBinding for the next decisions, by node; other policies have none.
@@ -105,13 +130,9 @@ impl Decider {
         }
         let columns = self.terms.read_changed(arrays, slots.len())?;
         self.terms.set_domains(&columns);
-        if arrays.has("changed.allowed") {
-            let allowed: Vec<Vec<bool>> = arrays.rows_of("changed.allowed", self.cluster.constraints(), slots.len())?;
-            for (i, &n) in slots.iter().enumerate() {
-                self.cluster.set_allowed(n, allowed.iter().map(|row| row[i]));
-            }
-        }
+        let allowed: Vec<Vec<bool>> = arrays.rows_of("changed.allowed", self.cluster.constraints(), slots.len())?;
         for (i, (&n, node)) in slots.iter().zip(nodes).enumerate() {
+            self.cluster.set_allowed(n, allowed.iter().map(|row| row[i]));
             self.cluster.nodes[n] = node;
             self.terms.set_column(n, &columns, i);
             self.follow(n);

@@ -120,12 +120,10 @@ pub struct Added {
 }
 
 /// Counts and labels of some nodes, in rows as those of `Terms`.
-#[derive(Default)]
 pub struct Columns {
     matched: Vec<Vec<i32>>,
     owned: Vec<Vec<i32>>,
     held: Vec<Vec<i32>>,
-    /// Empty, like what follows, if labels and taints are what they were.
     domain: Vec<Vec<Option<u32>>>,
     domains: Vec<usize>,
     included: Vec<Vec<bool>>,
@@ -267,24 +265,18 @@ impl Terms {
         }
     }
 
-    /// Read `changed.*` of so many nodes: their counts, and where labels may have changed what depends on these.
+    /// Read `changed.*` of so many nodes, in columns.
     pub fn read_changed(&self, arrays: &Arrays, nodes: usize) -> Result<Columns> {
-        let mut columns = Columns {
+        let domains = self.read_sizes("changed.domains", &arrays.list_of("changed.domains", self.topologies.len())?)?;
+        let rows: Vec<Vec<i32>> = arrays.rows_of("changed.domain", self.topologies.len(), nodes)?;
+        Ok(Columns {
             matched: arrays.rows_of("changed.matched", self.matched.len(), nodes)?,
             owned: arrays.rows_of("changed.owned", self.owned.len(), nodes)?,
             held: arrays.rows_of("changed.held", self.held.len(), nodes)?,
-            ..Columns::default()
-        };
-        if arrays.has("changed.domain") {
-            let rows: Vec<Vec<i32>> = arrays.rows_of("changed.domain", self.topologies.len(), nodes)?;
-            let sizes: Vec<i64> = arrays.list_of("changed.domains", self.topologies.len())?;
-            columns.domains = self.read_sizes("changed.domains", &sizes)?;
-            for (row, &size) in rows.iter().zip(&columns.domains) {
-                columns.domain.push(read_domains(row, size)?);
-            }
-            columns.included = arrays.rows_of("changed.included", self.included.len(), nodes)?;
-        }
-        Ok(columns)
+            included: arrays.rows_of("changed.included", self.included.len(), nodes)?,
+            domain: rows.iter().zip(&domains).map(|(row, &size)| read_domains(row, size)).collect::<Result<_>>()?,
+            domains,
+        })
     }
 
     /// Read how many domains keys have, of which those that exist have no fewer than before.
@@ -296,20 +288,33 @@ impl Terms {
         }
     }
 
-    /// Replace how many domains topology keys have, if labels changed.
+    /// Replace how many domains topology keys have.
     pub fn set_domains(&mut self, columns: &Columns) {
         self.topologies.iter_mut().zip(&columns.domains).for_each(|(topology, &size)| topology.domains = size);
     }
 
     /// Replace what is known of node `n` by column `i`.
     pub fn set_column(&mut self, n: usize, columns: &Columns, i: usize) {
-        self.matched.iter_mut().zip(&columns.matched).for_each(|(row, column)| row[n] = column[i]);
-        self.held.iter_mut().zip(&columns.held).for_each(|(row, column)| row[n] = column[i]);
+        let counts = [&columns.matched, &columns.owned, &columns.held].into_iter().flatten();
+        self.set_counts(n, &counts.map(|row| i64::from(row[i])).collect::<Vec<_>>());
         self.included.iter_mut().zip(&columns.included).for_each(|(row, column)| row[n] = column[i]);
         self.topologies.iter_mut().zip(&columns.domain).for_each(|(topology, column)| topology.domain[n] = column[i]);
-        for (term, column) in self.owned.iter_mut().zip(&columns.owned) {
-            term.total += i64::from(column[i]) - i64::from(term.on_nodes[n]);
-            term.on_nodes[n] = column[i];
+    }
+
+    /// How many counts there are of each node.
+    pub fn columns(&self) -> usize {
+        self.matched.len() + self.owned.len() + self.held.len()
+    }
+
+    /// Replace the counts of node `n`: by selector, by owned term, by exclusive thing.
+    pub fn set_counts(&mut self, n: usize, counts: &[i64]) {
+        let (matched, rest) = counts.split_at(self.matched.len());
+        let (owned, held) = rest.split_at(self.owned.len());
+        self.matched.iter_mut().zip(matched).for_each(|(row, &count)| row[n] = count as i32);
+        self.held.iter_mut().zip(held).for_each(|(row, &count)| row[n] = count as i32);
+        for (term, &count) in self.owned.iter_mut().zip(owned) {
+            term.total += count - i64::from(term.on_nodes[n]);
+            term.on_nodes[n] = count as i32;
         }
     }
 

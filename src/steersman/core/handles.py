@@ -94,6 +94,10 @@ class CoreDecider:
         content = _file(arrays)
         call("decider_follow", self._number, content, len(content))
 
+    def set_pods(self, node: int, numbers: Integers) -> None:
+        """Set what pods leave of a node, and how often they count there: what `Decider::set_pods` in the core reads."""
+        call("decider_set_pods", self._number, node, numbers, len(numbers))
+
     def replace(self, arrays: Described) -> None:
         """Describe it anew; it goes on with its random numbers, and where kube-scheduler's search ended."""
         content = _file(arrays)

@@ -53,6 +53,7 @@ FUNCTIONS: dict[str, list[Any]] = {
     "decider_decide": [NUMBER, NUMBER, NUMBER, _OUT_INTEGERS],
     "decider_scores": [NUMBER, NUMBER, NUMBER, _FLAGS, SIZE, _OUT_FLOATS, SIZE],
     "decider_follow": [NUMBER, BYTES, SIZE],
+    "decider_set_pods": [NUMBER, NUMBER, _INTEGERS, SIZE],
     "decider_replace": [NUMBER, BYTES, SIZE],
     "decider_devices": [NUMBER, NUMBER, NUMBER],
     "decider_mask": [NUMBER, NUMBER, NUMBER, _OUT_FLAGS, SIZE],

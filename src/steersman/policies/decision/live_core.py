@@ -6,6 +6,8 @@ decisions. The core is told what changed; where its arrays would need another sh
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -102,15 +104,14 @@ class LiveCore:
         if self._is_kube and (replaced or self._has_new_numbers()):
             # First, because it adds selectors to the state.
             scheduler = described_scheduler(state, self._selectors, self.policy.selection.kube)
-        changes: Arrays = {}
-        if self._has_new_numbers():
-            changes |= self._described_numbers()
-        if self._changed:
-            changes |= self._described_nodes(has_labels=bool(replaced))
-        if not changes:
-            return
+        changes = self._described_numbers() if self._has_new_numbers() else {}
+        if replaced:
+            changes |= self._described_nodes(replaced)
         self._is_broken = True  # unless the core takes all of it
-        self._decider.follow(changes | scheduler)
+        if changes:
+            self._decider.follow(changes | scheduler)
+        if self._changed:
+            self._set_pods(self._changed.difference(replaced))
         self._is_broken = False
         self._changed.clear()
         for slot in replaced:
@@ -212,25 +213,29 @@ class LiveCore:
             "terms.included": terms.included[filters:],
         }
 
-    def _described_nodes(self, *, has_labels: bool) -> Arrays:
-        """Return the nodes that changed; `has_labels`: with what depends on their labels and taints."""
+    def _described_nodes(self, replaced: Sequence[int]) -> Arrays:
+        """Return the nodes that came, went or were replaced, see `Decider::follow_changes` in the core."""
         state = self.view.state
-        terms, slots = state.term_arrays, np.array(sorted(self._changed), dtype=np.int64)
-        arrays: Arrays = {
+        terms, slots = state.term_arrays, np.array(replaced, dtype=np.int64)
+        return {
             "slots": slots,
             **{f"nodes.{name}": value[slots] for name, value in state.arrays._asdict().items()},
+            "changed.allowed": state.class_arrays.allowed[:, slots],
             "changed.matched": terms.matched[:, slots],
             "changed.owned": terms.owned[:, slots],
             "changed.held": terms.held[:, slots],
+            "changed.domain": terms.domain[:, slots],
+            "changed.domains": terms.domains,
+            "changed.included": terms.included[:, slots],
         }
-        if has_labels:
-            arrays |= {
-                "changed.allowed": state.class_arrays.allowed[:, slots],
-                "changed.domain": terms.domain[:, slots],
-                "changed.domains": terms.domains,
-                "changed.included": terms.included[:, slots],
-            }
-        return arrays
+
+    def _set_pods(self, slots: Iterable[int]) -> None:
+        nodes, terms = self.view.state.arrays, self.view.state.term_arrays
+        of_nodes = nodes.free, nodes.nonzero, nodes.gpu_free, nodes.gpu_kinds
+        of_terms = terms.matched.T, terms.owned.T, terms.held.T
+        for slot in slots:
+            numbers = np.concatenate([each[slot] for each in (*of_nodes, *of_terms)], dtype=np.int64)
+            self._decider.set_pods(slot, numbers)
 
     def _leftover_tables(self) -> LeftoverTables:
         if self._tables is None:
