@@ -1,12 +1,13 @@
-"""Digests of runs: what an event loop of another implementation did, event for event and number for number.
+"""Digests of runs: what another implementation did, event for event and number for number.
 
-`tests/data/event_digests.json` is of the event loop in Python (compiled by Numba) that the core in Rust replaced. To
-take what the present one does: `python -m tests.support.event_digests`.
+`tests/data/event_digests.json` is of the event loop and the environments in Python (compiled by Numba) that the core in
+Rust replaced. To take what the present one does: `python -m tests.support.event_digests [NAME ...]`.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from tests.support.differential.draws import RandomDraws
 from tests.support.differential.sequences import sequence
 from tests.support.differential.sides import FileCluster
+from tests.support.telemetry_digests import RUNS as TELEMETRY_RUNS
 
 from steersman.envs.inflation.episodes import InflationEnv, TimedEnv
 from steersman.policies.base import Policy
@@ -165,6 +167,7 @@ RUNS: dict[str, Callable[[], Arrays]] = {
     "episodes, waiting": partial(steps_of, TimedEnv, "cluster", "waiting-time"),
     "episodes, locality": partial(steps_of, TimedEnv, "cluster", "locality=2,most-allocated=1"),
     "episodes, least-allocated": partial(steps_of, TimedEnv, "gpu", "least-allocated"),
+    **TELEMETRY_RUNS,
 }
 
 
@@ -178,4 +181,5 @@ def digest(name: str) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({name: digest(name) for name in RUNS}, indent=2) + "\n")
+    known = json.loads(FILE.read_text())
+    FILE.write_text(json.dumps(known | {name: digest(name) for name in sys.argv[1:] or RUNS}, indent=2) + "\n")
