@@ -8,14 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::arrays::{Arrays, Error, Result, index};
+use crate::batch::{Batch, Observations, Results};
 use crate::cluster::Cluster;
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, State, Stop};
-use crate::episode::{Batch, Observations, Results};
 use crate::planning::{AMOUNTS, Requests};
 use crate::policy::Policy;
 use crate::reservation::fits_together;
-use crate::rules::RULES;
 use crate::views::Observation;
 
 const FAILED: i64 = -1;
@@ -165,6 +164,15 @@ fn write(text: &str, buffer: &mut [u8]) -> usize {
     let count = text.len().min(buffer.len());
     buffer[..count].copy_from_slice(&text.as_bytes()[..count]);
     text.len()
+}
+
+/// Write all values into a buffer of that size.
+fn fill<T: Copy>(buffer: &mut [T], values: &[T]) -> Result<i64> {
+    if buffer.len() != values.len() {
+        return Err(format!("expected room for {} numbers, not for {}", values.len(), buffer.len()));
+    }
+    buffer.copy_from_slice(values);
+    Ok(0)
 }
 
 /// Make a decider of a safetensors file, see `Decider::read`; return its number.
@@ -833,7 +841,7 @@ pub extern "C" fn steersman_batch_new(count: usize) -> i64 {
 }
 
 /// Buffers of what a batch shows and what steps lead to: pointers, and how many numbers each has. States are those now,
-/// before the last action, and right after it, 16 numbers each (`Episode::states`).
+/// before the last action, and right after it, 16 numbers each.
 #[repr(C)]
 pub struct Buffers {
     nodes: *mut f32,
@@ -871,7 +879,7 @@ impl Buffers {
     }
 }
 
-/// Begin an episode of a safetensors file, see `Episode::begin`; return 1 if it asks, 0 if it has ended.
+/// Begin an episode of a safetensors file, see `Batch::begin`; return 1 if it asks, 0 if it has ended.
 ///
 /// # Safety
 /// `bytes` has `length` bytes, and the buffers their lengths.
@@ -919,6 +927,23 @@ pub unsafe extern "C" fn steersman_batch_replay(
     with_batch(batch, |batch| batch.replay(e, actions, &mut observations, &mut results).map(|()| 0))
 }
 
+/// Write the actions of an episode so far, if there is room; return how many there are.
+///
+/// # Safety
+/// `actions` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_actions(batch: i64, e: usize, actions: *mut i64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let actions = unsafe { std::slice::from_raw_parts_mut(actions, length) };
+    with_batch(batch, |batch| {
+        let taken = &batch.episode(e)?.steps().taken;
+        if actions.len() >= taken.len() {
+            actions[..taken.len()].copy_from_slice(taken);
+        }
+        Ok(taken.len() as i64)
+    })
+}
+
 /// Write the nodes that a rule prefers, 0 for episodes that have ended.
 ///
 /// # Safety
@@ -928,19 +953,47 @@ pub unsafe extern "C" fn steersman_batch_rule(batch: i64, rule: i64, actions: *m
     // SAFETY: the caller's, as above.
     let actions = unsafe { std::slice::from_raw_parts_mut(actions, count) };
     with_batch(batch, |batch| {
-        let rule = index("rule", rule, RULES.len())?;
         for (e, action) in actions.iter_mut().enumerate() {
-            let engine = &batch.episode(e)?.engine;
-            *action = if engine.question().is_ok() { engine.best_by_rule(rule)? as i64 } else { 0 };
+            *action = batch.episode(e)?.best_by_rule(rule)?.unwrap_or(0) as i64;
         }
         Ok(0)
+    })
+}
+
+/// Write how many pods were bound and dropped in each episode, and how the last one's limits are kept, [E, 3].
+///
+/// # Safety
+/// `counts` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_counts(batch: i64, counts: *mut i64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let counts = unsafe { std::slice::from_raw_parts_mut(counts, length) };
+    with_batch(batch, |batch| {
+        for (e, row) in counts.chunks_exact_mut(3).enumerate() {
+            row.copy_from_slice(&batch.episode(e)?.counts()?);
+        }
+        Ok(0)
+    })
+}
+
+/// Write the shares of CPU and memory in use on the nodes of an episode, [N, 2].
+///
+/// # Safety
+/// `loads` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_loads(batch: i64, e: usize, loads: *mut f64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let loads = unsafe { std::slice::from_raw_parts_mut(loads, length) };
+    with_batch(batch, |batch| {
+        let nodes = batch.episode(e)?.loads()?;
+        fill(loads, nodes.as_flattened())
     })
 }
 
 /// Make a copy of an episode's run; return its number.
 #[unsafe(no_mangle)]
 pub extern "C" fn steersman_batch_engine(batch: i64, e: usize) -> i64 {
-    with_batch(batch, |batch| Ok(keep(Object::Engine(Arc::new(Mutex::new(batch.episode(e)?.engine.clone()))))))
+    with_batch(batch, |batch| Ok(keep(Object::Engine(Arc::new(Mutex::new(batch.episode(e)?.engine()?.clone()))))))
 }
 
 /// Read the bytes of a policy file of this name, see `Policy::read`; return its number.

@@ -6,11 +6,13 @@
 #![deny(unsafe_code)]
 
 mod arrays;
+mod batch;
 mod changes;
 mod cluster;
 mod constraints;
 mod contributions;
 mod decide;
+mod deployments;
 mod engine;
 mod episode;
 mod formula;

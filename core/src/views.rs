@@ -306,6 +306,14 @@ impl Observer {
         self.rows.resize(classes, Rows::default());
     }
 
+    /// Keep the features of one class alone, in place of another's: where few decisions are about the same class, many
+    /// rows would only take memory.
+    pub fn keep_only(&mut self, c: usize, instead_of: usize) {
+        self.rows.swap(c, instead_of);
+        self.rows[c].seen = None;
+        self.log.clear();
+    }
+
     /// Note that a node has changed.
     pub fn changed(&mut self, n: usize) {
         if self.log.len() == 64 * self.racks.len() {
@@ -355,7 +363,8 @@ impl Observer {
         let changed = match rows.seen.replace(self.log.len()) {
             Some(seen) => &self.log[seen..],
             None => {
-                (rows.features, rows.fits) = (vec![0.0; width * count], vec![false; count]);
+                rows.features.resize(width * count, 0.0);
+                rows.fits.resize(count, false);
                 &(0..count).collect::<Vec<_>>()
             }
         };

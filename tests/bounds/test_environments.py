@@ -7,7 +7,6 @@ import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
-from steersman.envs.deployments.environment import DeploymentsVectorEnv
 from steersman.envs.environment import SteersmanVectorEnv
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions, LatencyVectorEnv
 from steersman.envs.latency.live import LiveModel
@@ -15,7 +14,6 @@ from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
 from steersman.policies.node_metrics.rules import METRIC_RULES
-from steersman.workloads.generators.deployments import DeploymentSettings
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 
@@ -35,23 +33,6 @@ def play(env: SteersmanVectorEnv, rules: tuple[str, ...], steps: int) -> None:
         ended = ended or bool((terminated | truncated).any())
     env.core.restore(env.core.state())
     assert ended
-
-
-@pytest.mark.parametrize("racks", [0, 2])
-def test_deployments(racks: int) -> None:
-    settings = DeploymentSettings(cpu_load=0.6, memory_load=0.6, pod_load=0.6, resets=2, min_replicas=1, max_replicas=4)
-    env = DeploymentsVectorEnv(
-        2,
-        nodes=(1, 4),
-        node_cpu="8",
-        node_memory="32Gi",
-        node_pods=12,
-        max_nodes=5,
-        settings=settings,
-        servers_per_rack=racks,
-        objective="balance=1,locality=1" if racks else "balance",
-    )
-    play(env, ("least-allocated", "balanced-allocation", "most-allocated"), 150)
 
 
 @pytest.mark.parametrize("objective", ["latency-aware", "balance=1,least-connections=1,most-allocated=1"])

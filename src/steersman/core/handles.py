@@ -440,7 +440,7 @@ class Batch:
         weakref.finalize(self, call, "forget", self._number)
 
     def begin(self, e: int, arrays: Described) -> bool:
-        """Begin an episode, see `Episode::begin` in `core/src/episode.rs`; return whether it asks for a node."""
+        """Begin an episode, see `Batch::begin` in `core/src/batch.rs`; return whether it asks for a node."""
         content = _file(arrays)
         return bool(call("batch_begin", self._number, e, content, len(content), self._buffers))
 
@@ -452,11 +452,29 @@ class Batch:
         """Take actions in an episode that has begun, one after another."""
         call("batch_replay", self._number, e, actions, len(actions), self._buffers)
 
+    def actions(self, e: int) -> Integers:
+        """Return the actions of an episode so far: taking them again leads to the same state."""
+        actions = np.empty(call("batch_actions", self._number, e, np.empty(0, dtype=np.int64), 0), dtype=np.int64)
+        call("batch_actions", self._number, e, actions, len(actions))
+        return actions
+
     def rule_actions(self, rule: int) -> Integers:
         """Return the nodes that a rule prefers, [E]; 0 where an episode has ended."""
         actions = np.empty(self._count, dtype=np.int64)
         call("batch_rule", self._number, rule, actions, self._count)
         return actions
+
+    def counts(self) -> Integers:
+        """Return how many pods were bound and dropped so far, and how the last one's limits are kept, [E, 3]."""
+        counts = np.empty((self._count, 3), dtype=np.int64)
+        call("batch_counts", self._number, counts, counts.size)
+        return counts
+
+    def loads(self, e: int, nodes: int) -> Floats:
+        """Return the shares of CPU and memory in use on the nodes of an episode, [N, 2]."""
+        loads = np.empty((nodes, 2))
+        call("batch_loads", self._number, e, loads, loads.size)
+        return loads
 
     def engine(self, e: int) -> CoreEngine:
         """Return a copy of an episode's run."""

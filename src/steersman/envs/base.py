@@ -13,7 +13,9 @@ from gymnasium import spaces
 
 from steersman.core.config.fields import KINDS, checked_arguments, is_of_kind
 from steersman.core.errors import UsageError, unknown_name
+from steersman.core.handles import Batch, Described
 from steersman.envs.observation import AFTER, BEFORE, Observation
+from steersman.objectives import summary as summed
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View, bounds
 from steersman.policies.heuristics import HEURISTIC_IDS
@@ -59,12 +61,6 @@ class EnvCore(ABC):
     def step(self, actions: npt.NDArray[np.int64]) -> None:
         """Take one action, [E], in every environment; none of them may have ended."""
 
-    def _add_user_objectives(
-        self, objective: WeightedObjectives, summary: npt.NDArray[np.float64], legal: npt.NDArray[np.bool_]
-    ) -> None:
-        """Add the rewards of a user's objectives, from summaries [E, 3, 16], to those of legal actions, [E]."""
-        self.rewards[legal] += objective.own_rewards(summary[legal, BEFORE], summary[legal, AFTER])
-
     @abstractmethod
     def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
         """Return [E] the node that a heuristic would choose now."""
@@ -105,6 +101,71 @@ class EnvCore(ABC):
         if name not in HEURISTIC_IDS:
             raise UsageError(f"no rule {name!r} here; there are {', '.join(HEURISTIC_IDS)}")
         return self.heuristic(HEURISTIC_IDS[name])
+
+
+class BatchedCore(EnvCore):
+    """E episodes of the compiled core, stepped in its threads.
+
+    Args:
+        objective: what is rewarded. A user's own objectives are computed here, from the states that the core reports.
+        penalty: cost of an illegal action.
+    """
+
+    def __init__(self, count: int, view: View, max_nodes: int, objective: WeightedObjectives, penalty: float) -> None:
+        super().__init__(count, view, max_nodes)
+        self.objective, self._penalty = objective, penalty
+        self.illegal = np.zeros(count, dtype=np.bool_)  # [E] whether the last action was
+        self.states = np.zeros((count, 3, summed.COLUMNS))  # NOW, BEFORE, AFTER, see `objectives.summary`
+        self._not_begun = set(range(count))  # environments whose first episode has not begun
+        buffers, flags = self.observation, (self.terminated.view(np.int8), self.truncated.view(np.int8))
+        self._batch = Batch(
+            (buffers.nodes, buffers.pod, buffers.context, buffers.mask), (self.rewards, *flags, self.states)
+        )
+
+    def _begin(self, e: int, arrays: Described, step_limit: int) -> bool:
+        """Begin an episode, see `Batch.begin`; return whether it asks for a node."""
+        rewarded = {
+            "episode.objectives": np.array(self.objective.numbers, dtype=np.int64),
+            "episode.weights": np.array(self.objective.compiled_weights, dtype=np.float64),
+            "episode.penalty": np.array([self._penalty], dtype=np.float64),
+            "episode.step_limit": np.array(step_limit),
+        }
+        return self._begin_again(e, {**arrays, **rewarded})
+
+    def _begin_again(self, e: int, arrays: Described) -> bool:
+        """Begin an episode; of one like the last the arrays say what differs, see `Episode::again` in the core."""
+        asks = self._batch.begin(e, arrays)
+        self._not_begun.discard(e)
+        return asks
+
+    def _check_begun(self) -> None:
+        """Raise UsageError if an environment was not reset."""
+        if self._not_begun:
+            raise UsageError("reset the environment before anything else")
+
+    def step(self, actions: npt.NDArray[np.int64]) -> None:
+        self._check_begun()
+        legal = self.observation.mask[np.arange(self.count), actions] == 1
+        self._batch.step(actions)
+        self.illegal = ~legal
+        if self.objective.has_own:
+            states = self.states[legal]
+            self.rewards[legal] += self.objective.own_rewards(states[:, BEFORE], states[:, AFTER])
+
+    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
+        self._check_begun()
+        return self._batch.rule_actions(rule)
+
+    def _played(self) -> Arrays:
+        """Return all actions since the episodes began: taking them again leads to the same state."""
+        self._check_begun()
+        actions = [self._batch.actions(e) for e in range(self.count)]
+        return {"steps": np.array([len(each) for each in actions]), "actions": np.concatenate(actions)}
+
+    def _replay(self, e: int, played: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take the actions of an episode that has just begun again."""
+        end = int(played["steps"][: e + 1].sum())
+        self._batch.replay(e, np.ascontiguousarray(played["actions"][end - int(played["steps"][e]) : end]))
 
 
 def observation_space(view: View, max_nodes: int) -> spaces.Dict:
@@ -194,43 +255,6 @@ def unpack(generators: list[np.random.Generator], data: npt.NDArray[np.uint8]) -
 Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 
 Array = npt.NDArray[Any]
-
-PADDING = {"domain": -1}  # of a run that is smaller than the batch, else 0: an absent node is in no domain
-
-
-def empty_like(item: Tuple, count: int) -> Tuple:
-    """Return buffers for `count` items like this one, every array filled with its padding."""
-    buffers = {}
-    for name, value in _fields(item):
-        if isinstance(value, np.ndarray):
-            buffers[name] = np.full((count, *value.shape), PADDING.get(name, 0), value.dtype)
-        else:
-            buffers[name] = empty_like(value, count)
-    return type(item)(**buffers)
-
-
-def put(buffers: Tuple, index: int, item: Tuple) -> Tuple:
-    """Write an item at `index`; return the buffers, which are new ones if they had to grow."""
-    held = {}
-    for (name, buffer), (_, value) in zip(_fields(buffers), _fields(item), strict=True):
-        if isinstance(value, np.ndarray):
-            held[name] = _put_array(buffer, index, value, PADDING.get(name, 0))
-        else:
-            held[name] = put(buffer, index, value)
-    return type(buffers)(**held)
-
-
-def _put_array(buffer: Array, index: int, array: Array, padding: int) -> Array:
-    shape = tuple(np.maximum(buffer.shape[1:], array.shape).tolist())
-    if shape != buffer.shape[1:]:
-        larger = np.full((buffer.shape[0], *shape), padding, buffer.dtype)
-        larger[tuple(slice(size) for size in buffer.shape)] = buffer
-        buffer = larger
-    # What an earlier, larger run left at this index must not be read.
-    buffer[index] = padding
-    here: Array = buffer[index]
-    here[tuple(slice(size) for size in array.shape)] = array
-    return buffer
 
 
 def arrays_of(buffers: tuple[Any, ...], prefix: str = "") -> Iterator[tuple[str, Array]]:

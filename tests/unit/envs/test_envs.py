@@ -19,7 +19,6 @@ import steersman.envs
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.deployments import environment as deployments
-from steersman.envs.deployments import kernels
 from steersman.envs.deployments.environment import DeploymentsEnv, DeploymentsOptions, DeploymentsVectorEnv
 from steersman.envs.inflation import episodes
 from steersman.envs.inflation.episodes import (
@@ -34,7 +33,7 @@ from steersman.envs.latency.environment import LatencyOptions
 from steersman.objectives import summary as summed
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
-from steersman.policies.features import GPU
+from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.gpu_state.arrays import WEIGHTS, learned_arrays, with_weights
 from steersman.policies.gpu_state.kernels import learned_refresh_all
 from steersman.policies.gpu_state.leftovers import leftover_arrays
@@ -289,11 +288,11 @@ def test_deployments_are_those_of_the_generator_in_distribution():
     ours: list[list[int]] = []
     deployments = np.ones(50)
     while len(ours) < 400:
-        left = env.core.filling.counts[:, kernels.LEFT].copy()
-        _, _, terminated, _, infos = env.step(env.heuristic("least-allocated"))
+        seen, _, terminated, _, infos = env.step(env.heuristic("least-allocated"))
+        begins = seen["pod"][:, CLUSTER.pod_column("owner_running")] == 0
         pods = infos["pods_bound"]
         ours += [[int(deployments[e]), int(pods[e])] for e in np.flatnonzero(terminated)]
-        deployments = np.where(terminated, 1, deployments + (left == 1))
+        deployments = np.where(terminated, 1, deployments + begins)
     for column in (0, 1):
         a, b = made[:, column], np.array(ours)[:, column]
         error = np.sqrt(a.var() / len(a) + b.var() / len(b))
@@ -302,14 +301,27 @@ def test_deployments_are_those_of_the_generator_in_distribution():
 
 
 def test_every_request_of_a_deployment_is_equally_likely():
-    env = DeploymentsVectorEnv(4000, copy=False)
-    env.reset(seed=2)
-    classes, left = env.core.filling.counts[:, kernels.CLASS], env.core.filling.counts[:, kernels.LEFT]
-    for values, count in ((classes // 12, 9), (classes % 12, 12), (left - 5, 11)):
-        seen = np.bincount(values, minlength=count)
-        assert len(seen) == count
+    seen, _ = DeploymentsVectorEnv(4000, copy=False).reset(seed=2)
+    for name, count in (("cpu", 9), ("memory", 12)):
+        _, found = np.unique(seen["pod"][:, CLUSTER.pod_column(name)], return_counts=True)
+        assert len(found) == count
         expected = 4000 / count
-        assert ((seen - expected) ** 2 / expected).sum() < 40  # chi-square of at most 11 degrees of freedom
+        assert ((found - expected) ** 2 / expected).sum() < 40  # chi-square of at most 11 degrees of freedom
+
+
+def test_every_number_of_replicas_is_equally_likely():
+    settings = DeploymentSettings(cpu_load=10.0, memory_load=10.0, pod_load=10.0, min_replicas=2, max_replicas=4)
+    env = DeploymentsVectorEnv(8, settings=settings, node_cpu="4000", node_memory="40Ti", node_pods=4000, copy=False)
+    env.reset(seed=3)
+    sizes, size = np.zeros(5), np.ones(8, dtype=np.int64)
+    for _ in range(2000):
+        seen, *_ = env.step(env.heuristic("least-allocated"))
+        begins = seen["pod"][:, CLUSTER.pod_column("owner_running")] == 0
+        sizes += np.bincount(size[begins], minlength=5)
+        size = np.where(begins, 1, size + 1)
+    assert sizes[:2].sum() == 0
+    expected = sizes.sum() / 3
+    assert ((sizes[2:] - expected) ** 2 / expected).sum() < 20  # chi-square of 2 degrees of freedom
 
 
 def test_cluster_is_filled_as_often_as_requested_and_drops_pods():

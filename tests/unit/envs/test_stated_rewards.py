@@ -15,11 +15,11 @@ import pytest
 import steersman.envs  # noqa: F401 (registers the environments)
 from steersman.cluster.arrays import CPU, PODS
 from steersman.cluster.model import GPU_MILLI
-from steersman.envs.deployments.kernels import CLASS, NODES, PODS_WANTED
 from steersman.envs.observation import AFTER, BEFORE
 from steersman.objectives import summary
 from steersman.objectives.latency import BROKEN
 from steersman.objectives.measures import BUILT_IN
+from steersman.policies.features import CLUSTER
 from steersman.simulation import event_arrays
 from steersman.workloads.generators.deployments import DeploymentSettings
 
@@ -112,23 +112,22 @@ def test_deployments_reward_what_the_page_states(objective: str) -> None:
     parts = [each.partition("=")[::2] for each in objective.split(",")]
     options: dict[str, Any] = {"objective": objective, "nodes": 4, "settings": DeploymentSettings(resets=2)}
     for env, action, act in play(gymnasium.make("steersman/Deployments-v0", **options)):
-        filling, request = env.core.filling, env.core.rules.classes.request
-        count, kind = filling.counts[0, NODES], filling.counts[0, CLASS]
-        allocatable, free = filling.nodes.allocatable[0, :count].copy(), filling.nodes.free[0, :count].copy()
-        free[action, CPU] -= request[kind, CPU]
-        free[action, PODS] -= 1
-        names = of_nodes(allocatable, free)
+        nodes, loads = env.core.observation.nodes[0], env.core.loads(0)
+        free_before, free_after = (
+            nodes[action, CLUSTER.node_column(f"cpu_free_{when}")] for when in ("before", "after")
+        )
+        used = loads[:, 0] + (np.arange(4) == action) * (free_before - free_after)
+        names = {"u": used, "s": float(np.std(used)), "used": int((used > 0).sum()), "nodes": 4}
         expected = sum(float(weight or 1) * reward(name, names) for name, weight in parts)
-        assert act()[0] == pytest.approx(expected, abs=1e-9)
+        assert act()[0] == pytest.approx(expected, abs=1e-6)  # observations are of single precision
 
 
 def test_locality_is_rewarded_as_the_page_states() -> None:
     env = gymnasium.make("steersman/Deployments-v0", objective="locality", nodes=6, servers_per_rack=2)
-    on_node, wanted, given = np.zeros(6), 0, []
+    on_node, given = np.zeros(6), []
     for base, action, act in play(env):
-        # A Deployment of its own, and owner of its pods, whenever more pods are wanted.
-        if (drawn := int(base.core.filling.counts[0, PODS_WANTED])) != wanted:
-            on_node[:], wanted = 0, drawn
+        if base.core.observation.pod[0, CLUSTER.pod_column("owner_running")] == 0:
+            on_node[:] = 0
         on_node[action] += 1
         in_rack = on_node[action // 2 * 2 : action // 2 * 2 + 2].sum()
         given.append(act()[0])

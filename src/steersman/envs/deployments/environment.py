@@ -14,36 +14,23 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.envs.base import (
-    Arrays,
-    EnvCore,
-    arrays_of,
-    check_limits,
-    empty_like,
-    known_options,
-    make_options,
-    put,
-    restored,
-)
-from steersman.envs.deployments import kernels
-from steersman.envs.deployments.kernels import EpisodeRules, FillState
+from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
-from steersman.envs.observation import AFTER, StepResults
+from steersman.envs.observation import AFTER
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.objectives.fragmentation import fragment_arrays
+from steersman.policies.decision import kernels
+from steersman.policies.decision.description import Arrays as DescribedArrays
+from steersman.policies.decision.description import described_cluster
 from steersman.policies.features import CLUSTER
 from steersman.policies.features import view as find_view
-from steersman.policies.gpu_state.arrays import empty_learned
-from steersman.policies.gpu_state.fragmentation_cache import empty_fragmentation_cache, profile_key
-from steersman.policies.observations.encoder import fixed_summary, owner_arrays
-from steersman.policies.observations.encoding import number_of
 from steersman.workloads.generators.deployments import CONTROL_PLANE, DeploymentSettings, cluster
 from steersman.workloads.profile import profile_arrays
 from steersman.workloads.topology import Hierarchy, label_nodes
 
 RESET_OPTIONS = ("seed", "nodes")
 NAME = "Deployments"
+SEEDS = 1 << 62
 
 Shape = tuple[str, str, int]  # CPU, memory and pods of a node, such as `("64", "256Gi", 110)`
 
@@ -102,7 +89,7 @@ class DeploymentsOptions:
         return (self.nodes, self.nodes) if isinstance(self.nodes, int) else (self.nodes[0], self.nodes[1])
 
 
-class DeploymentsCore(EnvCore):
+class DeploymentsCore(BatchedCore):
     """E clusters that are filled."""
 
     def __init__(self, count: int, options: DeploymentsOptions) -> None:
@@ -110,8 +97,6 @@ class DeploymentsCore(EnvCore):
         if options.view != CLUSTER.name:
             find_view(options.view)
             raise UsageError(f"view {options.view!r} is about GPUs, which no node has here; expected {CLUSTER.name!r}")
-        super().__init__(count, CLUSTER, options.max_nodes or most)
-        self.options = options
         cpu, memory, places = options.sizes[0]
         nodes_of_size = cluster(most, cpu=cpu, memory=memory, pods=places)
         workers = tuple(node for node in nodes_of_size if node.name != CONTROL_PLANE)
@@ -119,55 +104,18 @@ class DeploymentsCore(EnvCore):
             workers = label_nodes(workers, Hierarchy(options.servers_per_rack))
         self.workers = workers
         self.sizes = np.array([node_size(shape) for shape in options.sizes], dtype=np.int64)
-        classes = _classes(options.settings, self.sizes)
+        self._classes = _classes(options.settings, self.sizes)
         objective = objectives.resolve(options.objective)
-        pods = tuple(Pod(f"pod-{i}", each, owner="Deployment/any") for i, each in enumerate(classes))
+        pods = tuple(Pod(f"pod-{i}", each, owner="Deployment/any") for i, each in enumerate(self._classes))
         objectives.check(objective, NAME, workers, pods)
         if any(each.name == "waiting-time" for each in objective.objectives):
             raise UsageError("objective 'waiting-time' is undefined here: no pod waits; steersman/Timed-v0 has waiting")
-        self._state = ClusterState(workers)
-        # Ids follow the order of first use: the class of CPU i and memory j is i M + j, see `EpisodeRules.classes`.
-        for each in classes:
-            self._state.class_id(each)
-        self.objective = objective
-        settings, no_profile = options.settings, profile_arrays((), ())
-        choices = len(settings.cpu_requests), len(settings.memory_requests)
-        self.rules = EpisodeRules(
-            classes=self._state.class_arrays,
-            profile=no_profile,
-            fragments=fragment_arrays(no_profile, self._state.arrays),
-            # Without GPUs no fragmentation is computed; a cache of one state satisfies the kernels' types.
-            known=empty_fragmentation_cache(profile_key(no_profile), 1),
-            leftovers=empty_learned().leftovers,
-            room=empty_learned().room,
-            objectives=np.array(objective.numbers, dtype=np.int64),
-            weights=np.array(objective.compiled_weights, dtype=np.float64),
-            targets=np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
-            numbers=np.array([*choices, settings.min_replicas, settings.max_replicas, settings.resets], dtype=np.int64),
-            view_number=number_of(self.view),
-            penalty=float(options.penalty),
-            step_limit=options.step_limit or 2 * settings.resets * most * int(self.sizes[:, 2].max()),
-        )
-        self.filling = empty_like(self._single(np.zeros(most, dtype=np.int64)), count)
-
-    def _single(self, sizes: npt.NDArray[np.int64]) -> FillState:
-        arrays, per_rack, most = self._state.arrays, self.options.servers_per_rack, len(self.workers)
-        nodes = len(sizes)
-        here = type(arrays)(*(np.concatenate([a[:nodes], np.zeros_like(a[nodes:])]) for a in arrays))
-        for amounts in (here.allocatable, here.free):
-            amounts[:nodes, [CPU, MEMORY, PODS]] = self.sizes[sizes]
-        racks = np.arange(most) // per_rack if per_rack else np.full(most, -1)
-        counts = np.zeros(kernels.COUNTS, dtype=np.int64)
-        counts[kernels.NODES] = nodes
-        summary = np.tile(fixed_summary(here, np.arange(most) < nodes), (3, 1))
-        summary[:, summed.SLOTS] = nodes
-        return FillState(
-            nodes=here,
-            owners=owner_arrays(1, racks.astype(np.int64), max(1, int(racks[-1]) + 1)),
-            counts=counts,
-            summary=summary,
-            rng=np.zeros(1, dtype=np.uint64),
-        )
+        super().__init__(count, CLUSTER, options.max_nodes or most, objective, options.penalty)
+        self.options = options
+        self._step_limit = options.step_limit or 2 * options.settings.resets * most * int(self.sizes[:, 2].max())
+        self._described: dict[int, DescribedArrays] = {}  # what is the same in all episodes, by number of nodes
+        self._seeds = np.zeros(count, dtype=np.int64)  # of the Deployments
+        self._drawn = [np.zeros(0, dtype=np.int64)] * count  # [n] sizes of the nodes
 
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         """Begin an episode, see `EnvCore`. Options: `seed` (of the Deployments), `nodes` (number of nodes)."""
@@ -177,71 +125,84 @@ class DeploymentsCore(EnvCore):
         nodes = int(known.get("nodes", rng.integers(fewest, most + 1)))
         if not 1 <= nodes <= len(self.workers):
             raise UsageError(f"reset option 'nodes' must be from 1 to {len(self.workers)}, not {nodes}")
-        seed = int(known.get("seed", rng.integers(1 << 62)))
+        seed = int(known.get("seed", rng.integers(SEEDS)))
+        if seed >= 1 << 63:
+            raise UsageError(f"reset option 'seed' must be less than 2^63, not {seed}")
+        sizes = np.zeros(nodes, dtype=np.int64)
         if self.options.shapes:
             equal = rng.random() < self.options.equal_share
-            drawn = rng.integers(len(self.sizes), size=1 if equal else nodes)
-            self._build(e, np.resize(drawn, nodes))
-        # Otherwise the nodes are the same, and `begin_filling` only clears them.
-        elif self.filling.counts[e, kernels.NODES] != nodes:
-            self._build(e, np.zeros(nodes, dtype=np.int64))
+            sizes = np.resize(rng.integers(len(self.sizes), size=1 if equal else nodes), nodes)
+        self._start(e, sizes, seed)
+
+    def _start(self, e: int, sizes: npt.NDArray[np.int64], seed: int) -> None:
+        nodes, drawn = len(sizes), {"filling.seed": np.array(seed), "filling.sizes": self.sizes[sizes]}
         # Every class fits on an empty node, so there is a first pod.
-        kernels.begin_filling(self.filling, self.rules, self.observation, e, seed)
+        if nodes == len(self._drawn[e]):
+            self._begin_again(e, drawn)
+        else:
+            groups, per_rack = self.observation.groups, self.options.servers_per_rack
+            groups[e] = -1
+            if per_rack:
+                groups[e, :nodes, 0] = np.arange(nodes) // per_rack
+                groups[e, :nodes, 1] = np.arange(nodes)
+            described = self._described.get(nodes) or self._described.setdefault(nodes, self._describe(nodes))
+            self._begin(e, described | drawn, self._step_limit)
+        self._drawn[e], self._seeds[e] = sizes, seed
 
-    def _build(self, e: int, sizes: npt.NDArray[np.int64]) -> None:
-        put(self.filling, e, self._single(sizes))
-        observation, nodes = self.observation, len(sizes)
-        observation.nodes[e] = 0
-        observation.mask[e] = 0
-        observation.groups[e] = -1
-        observation.groups[e, :nodes, 0] = self.filling.owners.rack[e, :nodes]
-        if self.options.servers_per_rack:
-            observation.groups[e, :nodes, 1] = np.arange(nodes)
-
-    def step(self, actions: npt.NDArray[np.int64]) -> None:
-        results = StepResults(self.rewards, self.terminated, self.truncated)
-        kernels.step_filling(self.filling, self.rules, self.observation, actions, results)
-        # Users' objectives are Python; illegal actions have their penalty instead of a reward.
-        if self.objective.has_own:
-            self._add_user_objectives(
-                self.objective, self.filling.summary, self.filling.counts[:, kernels.ILLEGAL] == 0
-            )
-
-    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        actions = np.zeros(self.count, dtype=np.int64)
-        kernels.follow_rule_filling(self.filling, self.rules, rule, self.observation.mask, actions)
-        return actions
+    def _describe(self, nodes: int) -> DescribedArrays:
+        """Return what the core reads, see `Filling::begin`, without the nodes' sizes and the seed."""
+        state = ClusterState(self.workers[:nodes])
+        # Ids follow the order of first use: the class of CPU i and memory j is i M + j.
+        for each in self._classes:
+            state.class_id(each)
+        settings, per_rack = self.options.settings, self.options.servers_per_rack
+        rack = np.arange(nodes) // per_rack if per_rack else np.full(nodes, -1)
+        return described_cluster(state, profile_arrays((), ())) | {
+            "policy.node": np.array(kernels.SELECT_EXTERNAL),
+            "policy.devices": np.array(0),
+            "policy.functions": np.zeros(0, dtype=np.int64),
+            "policy.weights": np.zeros(0),
+            "policy.seed": np.array(0),
+            "observer.rack": rack,
+            "observer.racks": np.array(max(1, int(rack[-1]) + 1)),
+            "filling.targets": np.array([settings.cpu_load, settings.memory_load, settings.pod_load]),
+            "filling.requests": np.array([len(settings.cpu_requests), len(settings.memory_requests)]),
+            "filling.replicas": np.array([settings.min_replicas, settings.max_replicas]),
+            "filling.fillings": np.array(settings.resets),
+        }
 
     def infos(self) -> Arrays:
         """Return CPU share in use, variance of nodes' CPU shares, nodes in use, illegal, pods bound and dropped."""
-        row, counts = self.filling.summary[:, AFTER], self.filling.counts
+        row, counts = self.states[:, AFTER], self._batch.counts()
         nodes = row[:, summed.CPU_NODES]
         variance = row[:, summed.CPU_SQUARE] / nodes - (row[:, summed.CPU_SHARE] / nodes) ** 2
         return {
             "allocation": row[:, summed.CPU_TAKEN] / row[:, summed.CPU_TOTAL],
             "node_variance": np.maximum(variance, 0.0),
             "nodes_used": row[:, summed.NODES_USED].copy(),
-            "illegal": counts[:, kernels.ILLEGAL] == 1,
-            "pods_bound": counts[:, kernels.BOUND].copy(),
-            "pods_dropped": counts[:, kernels.DROPPED].copy(),
+            "illegal": self.illegal,
+            "pods_bound": counts[:, 0],
+            "pods_dropped": counts[:, 1],
         }
 
     def state(self) -> Arrays:
-        arrays = {f"observation.{name}": array for name, array in arrays_of(self.observation)}
-        return arrays | dict(arrays_of(self.filling, "filling."))
+        """Return how each episode began, and what was done since: playing that again leads to the same state."""
+        nodes = np.array([len(sizes) for sizes in self._drawn])
+        return {"seed": self._seeds, "nodes": nodes, "sizes": np.concatenate(self._drawn)} | self._played()
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.filling = restored(self.filling, arrays, "filling.")
-        for name, array in arrays_of(self.observation):
-            array[:] = arrays[f"observation.{name}"]
+        sizes = np.split(arrays["sizes"], np.cumsum(arrays["nodes"])[:-1])
+        for e, seed in enumerate(arrays["seed"].tolist()):
+            self._start(e, sizes[e], seed)
+            self._replay(e, arrays)
 
     def names(self, e: int) -> list[str]:
-        return [node.name for node in self.workers[: self.filling.counts[e, kernels.NODES]]]
+        return [node.name for node in self.workers[: len(self._drawn[e])]]
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
-        nodes, count = self.filling.nodes, self.filling.counts[e, kernels.NODES]
-        free = nodes.free[e, :count, :][:, [CPU, MEMORY]] / nodes.allocatable[e, :count, :][:, [CPU, MEMORY]]
-        return np.column_stack([1.0 - free, np.full(count, np.nan)])
+        loads = np.full((len(self._drawn[e]), 3), np.nan)
+        loads[:, :2] = self._batch.loads(e, len(loads))
+        return loads
 
 
 def node_size(shape: Shape) -> tuple[int, int, int]:

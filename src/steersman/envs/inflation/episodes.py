@@ -16,8 +16,8 @@ from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.handles import Batch, CoreEngine
-from steersman.envs.base import Arrays, EnvCore, check_limits, known_options, make_options
+from steersman.core.handles import CoreEngine
+from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER, NOW
 from steersman.objectives import registry as objectives
@@ -116,17 +116,16 @@ class ExternalScorer(Scorer):
 
 @dataclass(slots=True)
 class EpisodeStart:
-    """How an episode started, and the actions since."""
+    """How an episode started."""
 
     workload: int  # its index
     seed: int
     ratio: float
     load: float | None
-    actions: list[int] = field(default_factory=list)
     order: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [N] nodes in the slots
 
 
-class WorkloadCore(EnvCore):
+class WorkloadCore(BatchedCore):
     """E runs of the simulator.
 
     Every pod that fits on some node is a decision, even if only one node is feasible; pods that fit nowhere wait
@@ -148,17 +147,10 @@ class WorkloadCore(EnvCore):
         max_nodes = options.max_nodes or len(largest.nodes)
         if len(largest.nodes) > max_nodes:
             raise UsageError(f"{largest.name} has {len(largest.nodes)} nodes, more than max_nodes {max_nodes}")
-        super().__init__(count, find_view(options.view), max_nodes)
+        super().__init__(count, find_view(options.view), max_nodes, objective, options.penalty)
         self.protocol, self.options = protocol, options
         self.simulators = [Simulator(workload) for workload in workloads]
-        self.objective = objective
         self._episodes: list[EpisodeStart | None] = [None] * count
-        self._illegal = np.zeros(count, dtype=np.bool_)
-        buffers, flags = self.observation, (self.terminated.view(np.int8), self.truncated.view(np.int8))
-        self.states = np.zeros((count, 3, summed.COLUMNS))  # see `objectives.summary`
-        self._batch = Batch(
-            (buffers.nodes, buffers.pod, buffers.context, buffers.mask), (self.rewards, *flags, self.states)
-        )
 
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         """Begin an episode, see `EnvCore`. Options: `workload` (a name), `seed` (as of `simulate`), `ratio`, `load`."""
@@ -171,10 +163,8 @@ class WorkloadCore(EnvCore):
     @property
     def _started(self) -> list[EpisodeStart]:
         """How the episodes started. Raises UsageError: an environment was not reset."""
-        begun = [each for each in self._episodes if each is not None]
-        if len(begun) < self.count:
-            raise UsageError("reset the environment before anything else")
-        return begun
+        self._check_begun()
+        return [each for each in self._episodes if each is not None]
 
     def _start(self, e: int, begun: EpisodeStart) -> None:
         simulator = self.simulators[begun.workload]
@@ -186,43 +176,22 @@ class WorkloadCore(EnvCore):
         groups[e] = -1
         groups[e, : len(plan.nodes), 0] = simulator.places.rack[plan.nodes]
         groups[e, : len(plan.nodes), 1] = simulator.places.server[plan.nodes]
-        if not self._batch.begin(e, self._described(simulator, plan, begun.seed)):
+        limit = 2 * len(plan.pods) if self.options.step_limit is None else self.options.step_limit
+        if not self._begin(e, self._described(simulator, plan, begun.seed), limit):
             raise SteersmanError(f"{simulator.workload.name}: no pod fits on any node")
 
     def _described(self, simulator: Simulator, plan: Schedule, seed: int) -> DescribedArrays:
-        """Return an episode as the core reads it, see `Episode::begin` in `core/src/episode.rs`."""
-        agent, options = ExternalAgent(order=find_order(self.options.order)), self.options
+        """Return a run as the core reads it, see `RunEpisode::begin` in `core/src/episode.rs`."""
+        agent = ExternalAgent(order=find_order(self.options.order))
         description = RunDescription(simulator, plan, agent, simulator.state(plan.nodes), seed)
         leftovers = partial(simulator.leftovers_with, None)
-        limit = 2 * len(plan.pods) if options.step_limit is None else options.step_limit
-        return (
-            description.arrays()
-            | described_view(self.view, simulator.places, plan.nodes, plan.pods, leftovers)
-            | {
-                "episode.objectives": np.array(self.objective.numbers, dtype=np.int64),
-                "episode.weights": np.array(self.objective.compiled_weights, dtype=np.float64),
-                "episode.penalty": np.array([options.penalty], dtype=np.float64),
-                "episode.step_limit": np.array(limit),
-            }
-        )
+        return description.arrays() | described_view(self.view, simulator.places, plan.nodes, plan.pods, leftovers)
 
     def _index(self, name: str) -> int:
         names = [simulator.workload.name for simulator in self.simulators]
         if name not in names:
             raise UsageError(f"reset option 'workload' {name!r} is unknown; there are {', '.join(names)}")
         return names.index(name)
-
-    def step(self, actions: npt.NDArray[np.int64]) -> None:
-        for begun, action in zip(self._started, actions.tolist(), strict=True):
-            begun.actions.append(action)
-        legal = self.observation.mask[np.arange(self.count), actions] == 1
-        self._batch.step(actions)
-        self._illegal = ~legal
-        if self.objective.has_own:
-            self._add_user_objectives(self.objective, self.states, legal)
-
-    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        return self._batch.rule_actions(rule) if self._started else np.zeros(0, dtype=np.int64)
 
     def infos(self) -> Arrays:
         """Return metrics after the last action: `allocation` (share of GPU in use; of CPU without GPUs) and others."""
@@ -233,7 +202,7 @@ class WorkloadCore(EnvCore):
             "node_variance": node_variance,
             "nodes_used": after[:, summed.NODES_USED].copy(),
             "waiting": self.states[:, NOW, summed.WAITING].astype(np.int64),
-            "illegal": self._illegal,
+            "illegal": self.illegal,
         }
 
     def state(self) -> Arrays:
@@ -244,16 +213,13 @@ class WorkloadCore(EnvCore):
             "seed": np.array([each.seed for each in begun], dtype=np.uint64),
             "ratio": np.array([each.ratio for each in begun]),
             "load": np.array([math.nan if each.load is None else each.load for each in begun]),
-            "steps": np.array([len(each.actions) for each in begun]),
-            "actions": np.array([action for each in begun for action in each.actions], dtype=np.int64),
-        }
+        } | self._played()
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        actions = np.split(arrays["actions"], np.cumsum(arrays["steps"])[:-1])
         columns = (arrays[name].tolist() for name in ("workload", "seed", "ratio", "load"))
         for e, (workload, seed, ratio, load) in enumerate(zip(*columns, strict=True)):
-            self._start(e, EpisodeStart(workload, seed, ratio, None if math.isnan(load) else load, actions[e].tolist()))
-            self._batch.replay(e, actions[e])
+            self._start(e, EpisodeStart(workload, seed, ratio, None if math.isnan(load) else load))
+            self._replay(e, arrays)
 
     def names(self, e: int) -> list[str]:
         nodes = self.simulators[self._started[e].workload].workload.nodes
