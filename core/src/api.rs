@@ -12,10 +12,14 @@ use crate::batch::{Batch, Observations, Results};
 use crate::cluster::Cluster;
 use crate::decide::{Choice, Decider};
 use crate::engine::{Engine, Outcome, SUMS, State, Stop};
+use crate::live_order::LiveOrder;
 use crate::planning::{AMOUNTS, Requests};
 use crate::policy::Policy;
 use crate::reservation::fits_together;
+use crate::run_times::RunTimes;
 use crate::views::Observation;
+
+mod orders;
 
 const FAILED: i64 = -1;
 const PANICKED: &str = "this is a bug: the core panicked";
@@ -34,6 +38,9 @@ enum Object {
     Engine(Arc<Mutex<Engine>>),
     Batch(Arc<Mutex<Batch>>),
     Policy(Arc<Policy>),
+    RunTimes(Arc<Mutex<RunTimes>>),
+    /// With the run times that its estimates follow.
+    LiveOrder(Arc<Mutex<LiveOrder>>, Arc<Mutex<RunTimes>>),
 }
 
 thread_local! {

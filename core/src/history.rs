@@ -15,7 +15,7 @@ use crate::arrays::{Arrays, Result};
 pub const LEVELS: usize = 4;
 const BINS_PER_OCTAVE: f64 = 2.0;
 /// From 1 s to 2^24 s, 194 days.
-const BINS: usize = 48;
+pub const BINS: usize = 48;
 const PRIOR_PODS: f64 = 4.0;
 /// Bins that are equally likely while nothing has ended: from 16 s to 12 days, with a median of 68 minutes.
 const FIRST_PRIOR: std::ops::Range<usize> = 8..40;
@@ -36,6 +36,8 @@ struct Group {
     ended: f64,
     estimate: Option<Estimate>,
 }
+
+const EMPTY: Group = Group { counts: [0.0; BINS], ended: 0.0, estimate: None };
 
 /// What is known of run times; without groups nothing is learned.
 #[derive(Clone, Default)]
@@ -73,15 +75,45 @@ impl History {
 
     /// Count a pod that ended after so many seconds, and update the estimate of its group.
     pub fn note(&mut self, keys: &Keys, seconds: f64) {
-        let bin = ((BINS_PER_OCTAVE * libm::log2(seconds.max(1.0))) as usize).min(BINS - 1);
         for &key in keys {
-            self.groups[key].counts[bin] += 1.0;
-            self.groups[key].ended += 1.0;
+            self.count(key, bin(seconds), 1.0);
         }
         self.update(keys);
     }
 
+    /// Count pods of one group alone that ended.
+    pub fn count(&mut self, key: usize, bin: usize, pods: f64) {
+        self.groups[key].counts[bin] += pods;
+        self.groups[key].ended += pods;
+    }
+
+    /// Return the number of a new group.
+    pub fn add(&mut self) -> usize {
+        self.groups.push(EMPTY);
+        self.groups.len() - 1
+    }
+
+    pub fn clear(&mut self, key: usize) {
+        self.groups[key] = EMPTY;
+    }
+
+    /// The pods of a group that ended, by run time.
+    pub fn counts(&self, key: usize) -> &[f64; BINS] {
+        &self.groups[key].counts
+    }
+
+    pub fn ended(&self, key: usize) -> f64 {
+        self.groups[key].ended
+    }
+
     fn update(&mut self, keys: &Keys) -> Estimate {
+        let estimate = self.smoothed(keys);
+        self.groups[keys[LEVELS - 1]].estimate = Some(estimate);
+        estimate
+    }
+
+    /// The estimate of a group from all levels, now.
+    pub fn smoothed(&self, keys: &Keys) -> Estimate {
         let mut p = [0.0; BINS];
         for k in FIRST_PRIOR {
             p[k] = 1.0 / FIRST_PRIOR.len() as f64;
@@ -93,10 +125,13 @@ impl History {
             }
         }
         let median = quantile(&p, 0.5);
-        let estimate = Estimate { median, spread: libm::log(quantile(&p, 0.9) / median) };
-        self.groups[keys[LEVELS - 1]].estimate = Some(estimate);
-        estimate
+        Estimate { median, spread: libm::log(quantile(&p, 0.9) / median) }
     }
+}
+
+/// The bin of a run time in seconds.
+pub fn bin(seconds: f64) -> usize {
+    ((BINS_PER_OCTAVE * libm::log2(seconds.max(1.0))) as usize).min(BINS - 1)
 }
 
 /// A quantile in seconds of a histogram with sum 1, interpolated geometrically within a bin.

@@ -4,6 +4,8 @@
 //! systems" (CLUSTER 2009); F1 of Carastan-Santos and de Camargo, "Obtaining dynamic scheduling policies with simulation
 //! and machine learning" (SC 2017); `Fair` of Ghodsi et al., "Dominant Resource Fairness" (NSDI 2011).
 
+use std::cmp::Ordering;
+
 use crate::arrays::{Result, index};
 
 /// What orders the queue.
@@ -67,6 +69,11 @@ impl Order {
         }
     }
 
+    /// Whether scores depend on estimated run times.
+    pub fn uses_estimates(&self) -> bool {
+        !matches!(self, Order::Given | Order::Fair | Order::External)
+    }
+
     /// The score of a pod by what is known of it alone; of `Given`, `Fair` and `External` the queue knows it.
     pub fn score(&self, pod: &Waiting) -> f64 {
         let (r, n, w) = (pod.run_time, pod.size, pod.wait);
@@ -85,6 +92,11 @@ impl Order {
             Order::Learned(order) => order.score(pod),
         }
     }
+}
+
+/// Which of two pods goes first by priority and score, `Less` if the first one does.
+pub fn by_priority_and_score((p, score): (i64, f64), (q, other): (i64, f64)) -> Ordering {
+    q.cmp(&p).then_with(|| score.partial_cmp(&other).unwrap_or(Ordering::Equal))
 }
 
 const LINEAR: usize = 24;

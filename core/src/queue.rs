@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::arrays::{Arrays, Result, index};
 use crate::history::{Estimate, History, Keys, LEVELS};
-use crate::order::{Order, Waiting};
+use crate::order::{Order, Waiting, by_priority_and_score};
 
 /// Who may overtake a pod that fits nowhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -271,9 +271,8 @@ impl Queue {
     /// Whether the first pod of group `g` goes before that of group `h`: by priority, score and age.
     pub fn goes_before(&self, g: usize, h: usize) -> bool {
         let (a, b) = (self.first(g), self.first(h));
-        let by_priority = self.pods[b].priority.cmp(&self.pods[a].priority);
-        let by_score = || self.groups[g].score.partial_cmp(&self.groups[h].score).unwrap_or(Ordering::Equal);
-        by_priority.then_with(by_score).then(a.cmp(&b)) == Ordering::Less
+        let rank = |g: usize, a: usize| (self.pods[a].priority, self.groups[g].score);
+        by_priority_and_score(rank(g, a), rank(h, b)).then(a.cmp(&b)) == Ordering::Less
     }
 
     /// Groups with waiting pods, in any order.

@@ -14,23 +14,13 @@ from tests.support.nightly import by_default
 from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, NETWORK, Told
 
 from steersman.apps.scheduler.agent_policy import AgentSettings, agent_policy
-from steersman.apps.scheduler.ordering import PodOrdering
-from steersman.apps.scheduler.queue import SchedulingQueue
 from steersman.cluster.arrays import fit_mask, room_for
 from steersman.cluster.constraints import reasons
-from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.objectives.registry import resolve
-from steersman.orders.live_history import LiveHistory
-from steersman.orders.live_order import live_order
 from steersman.orders.live_reservation import EndingPods, LiveReservation
-from steersman.orders.order import BUILT_IN as BUILT_IN_ORDERS
-from steersman.orders.order import Order
-from steersman.orders.registry import find_order
-from steersman.orders.scores import LEARNED, learned_size
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
@@ -172,31 +162,3 @@ def test_live_reservations_stay_in_bounds(shape: str) -> None:
             made.take(c, slot, 1)
     for column, known in zip(state.arrays, before, strict=True):
         np.testing.assert_array_equal(column, known)
-
-
-@pytest.mark.parametrize("name", [*sorted(BUILT_IN_ORDERS.keys() - {"age"}), "wfp3@history", "learned"])
-def test_live_orders_stay_in_bounds(name: str) -> None:
-    """Groups come and go while pods end, more of them than there is room for at first."""
-    rng = np.random.default_rng(1)
-    order = Order(name, LEARNED, weights=(0.5,) * learned_size(1)) if name == "learned" else find_order(name)
-    history = LiveHistory(max_groups=80)
-    live = live_order(order, history)
-    assert live is not None
-    queue = SchedulingQueue(ordering=PodOrdering(live))
-    queue.follow_cluster(ClusterState(workload(SHAPES["everything"], seed=0).nodes))
-    popped = 0
-    for step in range(150):
-        requests = Requests(cpu_milli=int(rng.integers(1, 60)), memory_bytes=1 << 20)
-        stated = None if step % 3 else float(rng.integers(1, 9))
-        pod = Pod(f"p{step}", PodClass(requests), owner=f"Job/{rng.integers(40)}", estimated_seconds=stated)
-        queue.add(CachedPod(f"default/p{step}", str(step), pod, 1))
-        if history.note(pod, float(rng.exponential(1000.0))):
-            queue.note_first_end("default", pod.owner)
-        if step % 2:
-            queued = queue.pop()
-            assert queued is not None
-            popped += 1
-            queue.remove(queued.pod.key)
-    while (queued := queue.pop()) is not None:
-        popped += 1
-    assert popped == 150

@@ -13,8 +13,9 @@ from tests.support.objects import node_from_object
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.state import ClusterState
+from steersman.core.handles import CoreOrder, CoreRunTimes
 from steersman.orders import scores
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.live_history import LiveHistory, written
 from steersman.orders.live_order import ClusterSize, cluster_size
 from steersman.orders.order import SOURCES, RunTimes
 from steersman.orders.registry import OrderCard, open_order, write_order
@@ -43,25 +44,26 @@ def _between(random: Random, low: float, high: float) -> float:
     return float(10 ** random.uniform(np.log10(low), np.log10(high)))
 
 
-def _python(kernel: Any) -> Any:
-    """Return a kernel that only kernels call as the Python that it is written in."""
-    return getattr(kernel, "py_func", kernel)
+def _scores(kind: int, pods: list[list[float]], weights: tuple[float, ...] = ()) -> list[float]:
+    found: list[float] = CoreOrder(CoreRunTimes(1), kind, np.array(weights)).scores(np.array(pods)).tolist()
+    return found
 
 
 def simple_cases(random: Random) -> list[Json]:
     """Return scores of rules."""
-    cases, score = [], _python(scores.simple_score)
+    cases = []
     for _ in range(CASES):
         r, n, arrived = _between(random, 0.1, 1e6), _between(random, 0.01, 1e3), _between(random, 0.1, 1e7)
         w = 0.0 if random.random() < 0.1 else _between(random, 0.1, 1e6)
-        found = {name: float(score(kind, max(r, 1.0), n, w, arrived)) for name, kind in KINDS.items()}
+        pod = [max(r, 1.0), 0.0, n, 0.0, w, arrived, 0.0, 0.0, 0.0]
+        found = {name: _scores(kind, [pod])[0] for name, kind in KINDS.items()}
         cases.append({"seconds": r, "size": n, "wait": w, "arrived": arrived, "scores": found})
     return cases
 
 
 def learned_cases(random: Random, weights: tuple[float, ...]) -> list[Json]:
     """Return scores of a learned order."""
-    cases, score = [], _python(scores.learned_score)
+    cases = []
     for _ in range(LEARNED_CASES):
         r, w, capacity = _between(random, 0.1, 1e6), _between(random, 0.1, 1e6), _between(random, 1, 1e4)
         size, free = capacity * _between(random, 1e-3, 2.0), float(random.random())
@@ -69,9 +71,10 @@ def learned_cases(random: Random, weights: tuple[float, ...]) -> list[Json]:
             size = free * capacity
         spread, waiting = float(random.random() * 3), int(random.integers(0, 5000))
         share = min(size / capacity, 1.0)
-        found = score(np.array(weights), max(r, 1.0), spread, share, w, free, float(waiting), 0.0)
+        pod = [max(r, 1.0), spread, size, share, w, 0.0, free, waiting, 0.0]
+        (found,) = _scores(scores.LEARNED, [pod], weights)
         case = {"seconds": r, "spread": spread, "size": size, "wait": w, "capacity": capacity, "free": free}
-        cases.append({**case, "waiting": waiting, "score": float(found)})
+        cases.append({**case, "waiting": waiting, "score": found})
     return cases
 
 
@@ -95,11 +98,9 @@ def history_cases(random: Random) -> list[Json]:
         )
         seconds = _between(random, 0.1, 1e8)
         history.note(ended, seconds)
-        keys = np.array([history.keys(asked.requests, asked.namespace, asked.owner)])
-        estimate = np.zeros((1, 2))
-        history.write_estimates(keys, np.zeros(1, dtype=np.int64), estimate)
+        median, spread = history.core.estimate(written(asked.requests), asked.namespace, asked.owner)
         case = {"ended": _told(ended), "seconds": seconds, "asked": _told(asked)}
-        cases.append({**case, "median": float(estimate[0, 0]), "spread": float(estimate[0, 1])})
+        cases.append({**case, "median": median, "spread": spread})
     return cases
 
 

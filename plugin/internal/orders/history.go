@@ -11,7 +11,7 @@ import (
 
 // Run times of like pods are a histogram over logarithmic bins, at four levels: all pods, those of the same requests,
 // of the same owner, and of both. Each level is smoothed by the one above it, as if that had added priorPods pods. The
-// estimate is the median of the last level. src/steersman/orders/estimates.py has the same, and its source.
+// estimate is the median of the last level. core/src/history.rs has the same, and its source.
 const (
 	binsPerOctave = 2
 	bins          = 48 // from 1 s to 2^24 s, 194 days

@@ -44,7 +44,7 @@ func (o *Order) Score(pod *Pod, cluster *Cluster) float64 {
 }
 
 // simpleScore returns a score that needs nothing but the pod: estimated seconds r, size n, seconds waited w. The
-// sources are in src/steersman/orders/scores.py.
+// sources are in core/src/order.rs.
 func simpleScore(kind Kind, r, n, w, arrived float64) float64 {
 	switch kind {
 	case Shortest:

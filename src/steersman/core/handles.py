@@ -1,4 +1,4 @@
-"""Objects of the compiled core (`core/`, in Rust): a decider, a run, a batch of episodes.
+"""Objects of the compiled core (`core/`, in Rust): a decider, a run, a batch of episodes, an order and run times.
 
 A description of one is arrays by name, which the core checks; `core/src` documents the names where it reads them.
 """
@@ -21,11 +21,15 @@ from steersman.core.library import call
 NOWHERE = -1
 NO_LIMIT = 1 << 62
 MOST_PARTS = 64  # parts of a score, see `Decider.contributions`
+BINS = 48
+"""Bins of run times: from 1 s to 2^24 s, 194 days, two for each octave."""
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.int8]
+Heads = npt.NDArray[np.void]
+"""The oldest pods of groups, of type `HEAD`; their scores are written."""
 _NO_FLAGS = np.zeros(0, dtype=np.int8)
 Described = Mapping[str, npt.NDArray[np.generic]]
 """What an object is made of: arrays by name."""
@@ -479,3 +483,130 @@ class Batch:
     def engine(self, e: int) -> CoreEngine:
         """Return a copy of an episode's run."""
         return CoreEngine(call("batch_engine", self._number, e))
+
+
+class CoreRunTimes:
+    """Run times of what ended in a live cluster, by groups of pods, see `core/src/run_times.rs`.
+
+    A pod is told by its requests, in any form that tells them apart, its namespace and its owner. `level` says which of
+    them a group has: 0 none (all pods), 1 the requests, 2 namespace and owner, 3 all. The owner "" is the namespace's.
+
+    Args:
+        most: groups beyond which some are forgotten, at least 1.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.number = call("run_times_new", most)
+        weakref.finalize(self, call, "forget", self.number)
+
+    def note(self, requests: bytes, namespace: str, owner: str, seconds: float) -> bool:
+        """Count a pod that ended after so many seconds; return whether it is the first one of its owner."""
+        return bool(call("run_times_note", self.number, *_pod(requests, namespace, owner), seconds))
+
+    def knows(self, namespace: str, owner: str) -> bool:
+        """Return whether a pod of an owner has ended, maybe in another run of it."""
+        return bool(call("run_times_knows", self.number, *_pod(b"", namespace, owner)[2:]))
+
+    def estimate(self, requests: bytes, namespace: str, owner: str) -> tuple[float, float]:
+        """Return the median of a pod's run time in seconds, and its spread; its groups are used."""
+        estimate = np.empty(2)
+        call("run_times_estimate", self.number, *_pod(requests, namespace, owner), estimate)
+        return float(estimate[0]), float(estimate[1])
+
+    def add(self, level: int, requests: bytes, namespace: str, owner: str, counts: Floats) -> None:
+        """Add pods that ended before, [BINS], to a group alone, whose owner is not that of any run."""
+        call("run_times_add", self.number, level, *_pod(requests, namespace, owner), counts)
+
+    def counts(self, level: int, requests: bytes, namespace: str, owner: str) -> Floats:
+        """Return [BINS] the pods of a group that ended, by run time."""
+        counts = np.empty(BINS)
+        call("run_times_counts", self.number, level, *_pod(requests, namespace, owner), counts)
+        return counts
+
+    def __len__(self) -> int:
+        """Return the number of groups without that of all pods."""
+        return call("run_times_size", self.number, np.empty(1, dtype=np.int64)) - 1
+
+    def groups(self) -> tuple[Floats, Integers, bytes]:
+        """Return all groups, that of all pods first, then those that were not used for longest.
+
+        They are the pods that ended, [K, BINS], and the names of each group behind each other, with their lengths,
+        [K, 3]: requests, namespace and owner; -1 for a part that it does not have.
+        """
+        size = np.empty(1, dtype=np.int64)
+        count = call("run_times_size", self.number, size)
+        counts, lengths = np.empty((count, BINS)), np.empty((count, 3), dtype=np.int64)
+        text = np.empty(int(size[0]), dtype=np.uint8)
+        call("run_times_groups", self.number, counts, lengths, count, text, len(text))
+        return counts, lengths, text.tobytes()
+
+
+def _pod(requests: bytes, namespace: str, owner: str) -> tuple[bytes | int, ...]:
+    """Return what tells the run time of a pod as arguments of the core."""
+    where, who = namespace.encode(errors="surrogatepass"), owner.encode(errors="surrogatepass")
+    return requests, len(requests), where, len(where), who, len(who)
+
+
+class CoreOrder:
+    """An order of the waiting pods of a live cluster, see `core/src/live_order.rs`.
+
+    Args:
+        run_times: what estimates follow.
+        kind: kind of score, see `orders.scores`.
+        weights: those of a learned order.
+        ageing: seconds after which a pod goes before all others of its priority; inf: never.
+        began: when arrivals count from.
+    """
+
+    def __init__(
+        self, run_times: CoreRunTimes, kind: int, weights: Floats, ageing: float = np.inf, began: float = 0.0
+    ) -> None:
+        self._number = call("order_new", run_times.number, kind, weights, len(weights), ageing, began)
+        weakref.finalize(self, call, "forget", self._number)
+
+    def join(
+        self, priority: int, size: float, given: float, stated: float, requests: bytes, namespace: str, owner: str
+    ) -> tuple[int, bool]:
+        """Count a pod in its group, see `LiveOrder.join`.
+
+        `stated` is its estimate in seconds, NaN: by the run times; `given` its score, where the order's are given.
+        """
+        answer = call("order_join", self._number, priority, size, given, stated, *_pod(requests, namespace, owner))
+        return answer >> 1, bool(answer & 1)
+
+    def leave(self, group: int) -> None:
+        """Count a pod of a group no more."""
+        call("order_leave", self._number, group)
+
+    def give(self, groups: Integers, scores: Floats) -> None:
+        """Set the scores of groups, [K] each, of an order whose scores are given."""
+        call("order_give", self._number, groups, scores, len(groups))
+
+    def estimate(self, group: int) -> float:
+        """Return the estimate of a group in seconds, NaN if the order does without."""
+        estimate = np.empty(2)
+        call("order_estimate", self._number, group, estimate)
+        return float(estimate[0])
+
+    def first(self, heads: Heads, count: int, now: float, *, capacity: float, free: float, waiting: float) -> int:
+        """Return which of the first `count` groups goes next by priority, score and age, and write their scores.
+
+        Args:
+            heads: their oldest pods.
+            count: at least 1.
+            now: the time in seconds.
+            capacity: the size of the cluster.
+            free: its free share.
+            waiting: how many pods wait.
+        """
+        return call("order_first", self._number, heads, count, now, capacity, free, waiting)
+
+    def scores(self, pods: Floats) -> Floats:
+        """Return the scores of pods, [K], of an order whose scores are computed.
+
+        `pods`, [K, 9]: estimated seconds, spread, size, share of the cluster, seconds waited, arrival, free share of
+        the cluster, pods that wait, delay.
+        """
+        scores = np.empty(len(pods))
+        call("order_scores", self._number, pods, scores, len(scores))
+        return scores

@@ -46,7 +46,13 @@ _SINGLES, _FLAGS = _array(np.float32), _array(np.int8)
 _OUT_INTEGERS, _OUT_FLOATS = _array(np.int64, "WRITEABLE"), _array(np.float64, "WRITEABLE")
 _OUT_SINGLES, _OUT_FLAGS = _array(np.float32, "WRITEABLE"), _array(np.int8, "WRITEABLE")
 _OUT_COUNTS, _OUT_BYTES = _array(np.int32, "WRITEABLE"), _array(np.uint8, "WRITEABLE")
-OUTPUTS = {_OUT_INTEGERS, _OUT_FLOATS, _OUT_SINGLES, _OUT_FLAGS, _OUT_COUNTS, _OUT_BYTES}
+HEAD = np.dtype([("group", np.int64), ("since", np.float64), ("number", np.int64), ("score", np.float64)])
+"""The oldest pod of a group that waits: the group, since when, a number that decides ties, and a score."""
+_OUT_HEADS = np.ctypeslib.ndpointer(HEAD, flags=("C_CONTIGUOUS", "WRITEABLE"))
+OUTPUTS = {_OUT_HEADS, _OUT_INTEGERS, _OUT_FLOATS, _OUT_SINGLES, _OUT_FLAGS, _OUT_COUNTS, _OUT_BYTES}
+_NAME = [BYTES, SIZE]
+_POD = [*_NAME, *_NAME, *_NAME]
+"""What tells the run time of a pod: requests, namespace and owner."""
 FUNCTIONS: dict[str, list[Any]] = {
     "decider_new": [BYTES, SIZE],
     "forget": [NUMBER],
@@ -100,6 +106,21 @@ FUNCTIONS: dict[str, list[Any]] = {
     "policy_scores": [NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, _INTEGERS, _OUT_FLOATS, SIZES],
     "requests_play": [_INTEGERS, SIZE, _INTEGERS, _OUT_INTEGERS, SIZE, SIZE, _FLOATS, _OUT_INTEGERS],
     "requests_undo": [_INTEGERS, SIZE, _INTEGERS, _INTEGERS, SIZE, _OUT_INTEGERS, _OUT_FLOATS, _OUT_FLOATS],
+    "run_times_new": [SIZE],
+    "run_times_note": [NUMBER, *_POD, DOUBLE],
+    "run_times_knows": [NUMBER, *_NAME, *_NAME],
+    "run_times_estimate": [NUMBER, *_POD, _OUT_FLOATS],
+    "run_times_add": [NUMBER, NUMBER, *_POD, _FLOATS],
+    "run_times_counts": [NUMBER, NUMBER, *_POD, _OUT_FLOATS],
+    "run_times_size": [NUMBER, _OUT_INTEGERS],
+    "run_times_groups": [NUMBER, _OUT_FLOATS, _OUT_INTEGERS, SIZE, _OUT_BYTES, SIZE],
+    "order_new": [NUMBER, NUMBER, _FLOATS, SIZE, DOUBLE, DOUBLE],
+    "order_join": [NUMBER, NUMBER, DOUBLE, DOUBLE, DOUBLE, *_POD],
+    "order_leave": [NUMBER, NUMBER],
+    "order_give": [NUMBER, _INTEGERS, _FLOATS, SIZE],
+    "order_estimate": [NUMBER, NUMBER, _OUT_FLOATS],
+    "order_first": [NUMBER, _OUT_HEADS, SIZE, DOUBLE, DOUBLE, DOUBLE, DOUBLE],
+    "order_scores": [NUMBER, _FLOATS, _OUT_FLOATS, SIZE],
     "lacks_room": [BYTES, SIZE, _INTEGERS, _INTEGERS, _OUT_FLAGS, SIZE],
 }
 """Arguments of the functions of `core/src/api.rs`, by their names without `steersman_`."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.handles import NO_LIMIT, RunProgress, Standing, Stop
+from steersman.core.handles import NO_LIMIT, CoreOrder, CoreRunTimes, RunProgress, Standing, Stop
 from steersman.envs.base import check_limits, known_options, make_options
 from steersman.envs.inflation.episodes import WorkloadLike, workload_of
 from steersman.orders import scores
@@ -233,20 +233,12 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         pods = [self._execution.simulator.workload.pods[i] for i in self._execution.plan.pods[heads]]
         if order.score == scores.GIVEN:
             values = order.given(time, total, pods)
-        elif order.score == scores.LEARNED:
-            learned = getattr(scores.learned_score, "py_func", scores.learned_score)
-            now, free, waiting = self._now.time, self._free(), float(self._now.waiting)
-            inputs = zip(*_seconds_and_spread(estimates), self._share(heads), time, strict=True)
-            weights = np.array(order.weights)
-            values = np.array(
-                [learned(weights, r, spread, share, now - at, free, waiting, 0.0) for r, spread, share, at in inputs]
-            )
         else:
-            simple = getattr(scores.simple_score, "py_func", scores.simple_score)
-            now, runs = self._now.time, _seconds_and_spread(estimates)[0]
-            values = np.array(
-                [simple(order.score, r, n, now - at, at) for r, n, at in zip(runs, total, time, strict=True)]
-            )
+            now = self._now.time
+            moment = np.full((len(heads), 3), (self._free(), self._now.waiting, 0.0))
+            columns = *_seconds_and_spread(estimates), total, self._share(heads), now - time, time
+            ordered = CoreOrder(CoreRunTimes(1), order.score, np.array(order.weights, dtype=np.float64))
+            values = ordered.scores(np.column_stack([*columns, moment]))
         return int(np.flatnonzero(self._mask)[int(np.argmin(values))])
 
     def render(self) -> Any:

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from steersman.cluster.constraints.inter_pod import AFFINITY, KIND, SPREAD
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
+from steersman.core.handles import BINS
 from steersman.orders import scores
-from steersman.orders.estimates import BINS, LEVELS
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.live_history import LEVELS, LiveHistory
 from steersman.orders.order import Order, recurring_owner
 from steersman.policies.decision.description import Arrays
 from steersman.simulation.arrivals import Schedule
@@ -111,7 +111,7 @@ class QueueInputs:
 
     @cached_property
     def history_keys(self) -> Ints:
-        """Return [P, LEVELS] the groups of pods whose run times are told apart, see `orders.estimates`."""
+        """Return [P, LEVELS] the groups of pods whose run times are told apart, see `core/src/history.rs`."""
         pods = self.workload.pods
         requests = _numbers([pod.requests for pod in pods])
         owner = _numbers([(pod.namespace, owner) for pod, owner in zip(pods, self._owners, strict=True)])

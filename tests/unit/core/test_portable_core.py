@@ -13,19 +13,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.contract import make_orders
 from tests.support.differential.draws import RandomDraws
 from tests.support.differential.sequences import sequence
 from tests.support.event_digests import digest
 from tests.support.nightly import examples
 from tests.support.recorded_core import RecordingCore, ask, replay
+from tests.unit.apps.scheduler import test_queue_order
+from tests.unit.apps.scheduler.test_queue import Clock
 from tests.unit.core import test_compiled_core as native
 
+from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.core import extras, handles, library
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import CoreDecider
 from steersman.core.interface import FUNCTIONS
 from steersman.core.library import LIBRARY, MODULE, NativeCore
 from steersman.core.portable import FULL, LOST, PortableCore
+from steersman.orders.live_history import LiveHistory
+from steersman.orders.registry import find_order
 from steersman.policies.registry import resolve
 
 needs_native = pytest.mark.skipif(not LIBRARY.exists(), reason="`make core` builds it (needs Rust)")
@@ -64,6 +70,24 @@ def orders_and_gangs() -> None:
         digest(f"random, {order}")
 
 
+def live_orders() -> None:
+    draws = random.Random(1)
+    for name in test_queue_order.NAMES:
+        clock, order = Clock(), find_order(name)
+        steps = [
+            (draws.choice(("add", "add", "pop", "failed", "wake", "time")), draws.randrange(25)) for _ in range(60)
+        ]
+        queue = test_queue_order.queue_of(order, clock)
+        test_queue_order.compare(queue, test_queue_order.PlainQueue(clock, order), clock, steps)
+    make_orders.content(make_orders.ORDER_FILE)
+    history = LiveHistory(9)
+    for k in range(50):
+        pod = Pod("p", PodClass(Requests(cpu_milli=1 + k % 4)), namespace=f"n{k % 3}", owner=f"Job/{'x' * (k % 5)}")
+        history.note(pod, 2.0**k)
+        history.counts(history.groups(pod.requests, pod.namespace, pod.owner)[k % 4])
+    assert len(history.copy().groups) == 10
+
+
 def learned_scores() -> None:
     digest("learned, network")
 
@@ -82,6 +106,7 @@ def openb() -> None:
     [
         (decisions, 10_000),
         (orders_and_gangs, 20_000),
+        (live_orders, 10_000),
         (learned_scores, 1_000),
         (episodes, 100_000),
         (openb, 10_866 * 21 * 8),

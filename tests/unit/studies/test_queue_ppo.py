@@ -13,9 +13,10 @@ from studies.queues.lublin_model import other_trace
 from studies.queues.queue_ppo import TERMS, Actor, Critic, PPOConfig, PPOTask, QueuePPO, advantages, observed, terms
 from studies.queues.sequences import pool_jobs
 from studies.queues.traces import arrivals_of
+from tests.support.order_scores import learned_score
 
 from steersman.orders.order import OVERTAKING, Order, RunTimes
-from steersman.orders.scores import LINEAR, SHORTEST, learned_score
+from steersman.orders.scores import LINEAR, SHORTEST
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import window
@@ -66,7 +67,7 @@ def _choice(seen: pool.Seen, e: int, score: int) -> int:
 
 
 def test_the_terms_are_those_of_a_learned_order() -> None:
-    """The linear part of the network is the compiled score of a linear order."""
+    """The linear part of the network is the score of a linear order."""
     random = np.random.default_rng(1)
     seen = pool.new_seen(1, 4)
     r, n, w, delay = 500.0, 64.0, 3000.0, 120.0
@@ -76,7 +77,7 @@ def test_the_terms_are_those_of_a_learned_order() -> None:
     weights[LINEAR.index("spread")] = 0.0
     own = torch.tensor([each for name, each in zip(LINEAR, weights, strict=True) if name != "spread"])
     found = float(terms(observed(seen, torch.device("cpu")))[0, 2] @ own.float())
-    assert found == pytest.approx(learned_score.py_func(weights, r, 0.0, n / 256, w, 0.125, 9.0, delay), rel=1e-5)
+    assert found == pytest.approx(learned_score(weights, r, 0.0, n / 256, w, 0.125, 9.0, delay), rel=1e-5)
 
 
 def test_rows_without_jobs_get_nothing_and_change_nothing() -> None:

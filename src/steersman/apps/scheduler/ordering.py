@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from steersman.cluster.state import ClusterState
+from steersman.core.interface import HEAD
 from steersman.kubernetes.cache.cached_pod import CachedPod
-from steersman.orders.group_scores import WaitingGroups
 from steersman.orders.live_order import LiveOrder, cluster_size
 from steersman.orders.order import recurring_owner
 
@@ -90,7 +90,7 @@ class OrderedPods:
         self._order = order  # numbers the groups and compares them
         self._pods: dict[int, GroupPods] = {}
         self._rows: dict[int, int] = {}
-        self._groups = _empty(FIRST_ROWS)
+        self._heads = np.zeros(FIRST_ROWS, dtype=HEAD)  # of their rows
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -123,36 +123,26 @@ class OrderedPods:
         if not self._rows:
             return None
         # Most places of unschedulable pods have one group, and they may be thousands.
-        row = self._order.first(self._groups, len(self._rows), now, waiting) if len(self._rows) > 1 else 0
-        return self._pods[int(self._groups.group[row])].first()[2]
+        row = self._order.first(self._heads, len(self._rows), now, waiting) if len(self._rows) > 1 else 0
+        return self._pods[int(self._heads["group"][row])].first()[2]
 
     # -----------------------------------------------------------------------------------------------------------------
 
     def _note_first(self, group: int) -> None:
-        row = self._rows[group]
-        self._groups.since[row], self._groups.number[row], _ = self._pods[group].first()
+        since, number, _ = self._pods[group].first()
+        self._heads[self._rows[group]] = group, since, number, 0.0
 
     def _add_row(self, group: int) -> None:
         row = len(self._rows)
-        if row == len(self._groups.group):
-            previous, self._groups = self._groups, _empty(2 * row)
-            for old, new in zip(previous, self._groups, strict=True):
-                new[:row] = old
+        if row == len(self._heads):
+            self._heads = np.concatenate([self._heads, np.zeros_like(self._heads)])
         self._rows[group] = row
-        self._groups.group[row] = group
 
     def _remove_row(self, group: int) -> None:
-        row, groups = self._rows.pop(group), self._groups
-        last = len(self._rows)
+        row, last = self._rows.pop(group), len(self._rows)
         if row != last:
-            moved = int(groups.group[last])
-            self._rows[moved] = row
-            for column in groups:
-                column[row] = column[last]
-
-
-def _empty(rows: int) -> WaitingGroups:
-    return WaitingGroups(np.zeros(rows, dtype=np.int64), np.zeros(rows), np.zeros(rows, dtype=np.int64), np.zeros(rows))
+            self._heads[row] = self._heads[last]
+            self._rows[int(self._heads["group"][row])] = row
 
 
 class PodOrdering:
@@ -294,10 +284,8 @@ class PodOrdering:
             first = None if group == NO_GROUP else pods.first(now, waiting)
             if first is not None and first.pod.key not in self._released:
                 found.append(first)
-        groups = _empty(len(found))
-        for row, each in enumerate(found):
-            groups.group[row], groups.since[row], groups.number[row] = each.order_group, each.since, each.number
-        return found[self.order.first(groups, len(found), now, waiting)]
+        heads = np.array([(each.order_group, each.since, each.number, 0.0) for each in found], dtype=HEAD)
+        return found[self.order.first(heads, len(found), now, waiting)]
 
     def blocking_head(self) -> QueuedPod | None:
         """Return the pod that nobody may delay, and that is neither being tried, nor bound, nor deleted.

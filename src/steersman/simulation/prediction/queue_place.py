@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
-from steersman.orders.group_scores import WaitingGroups
+from steersman.core.interface import HEAD
 from steersman.orders.live_order import LiveOrder, cluster_size
 from steersman.orders.order import Order
 from steersman.simulation.prediction.alternatives import changes
@@ -69,7 +69,7 @@ class ComparedPods(NamedTuple):
     score: Floats  # lower ones go first
     since: Floats  # when they began to wait, seconds; older ones go first
     number: Ints  # decides ties, the lowest goes first
-    estimate: Floats  # estimated run time in seconds, NaN: none
+    group: Ints  # their groups in the order
 
 
 class WaitingQueue:
@@ -92,6 +92,7 @@ class WaitingQueue:
         self._waiting = [i for i in range(len(pods)) if not moment.runs(i)]
         # Pods that can never start do not hold up others.
         reasons = impossible_pods(empty, [pods[i] for i in self._waiting], moment.workload.running_gangs)
+        self._groups = {i: self._live.join(pods[i])[0] for i in self._waiting}
         self._hopeless = {i for i, reason in zip(self._waiting, reasons, strict=True) if reason}
 
     def others(self, pod: Pod) -> list[int]:
@@ -117,7 +118,8 @@ class WaitingQueue:
         """Return the indices of the waiting pods, the next one first."""
         moment, waiting = self._moment, self._waiting
         numbers = np.array(waiting, dtype=np.int64)
-        compared = self._compare([moment.workload.pods[i] for i in waiting], moment.began[waiting], numbers)
+        groups = [self._groups[i] for i in waiting]
+        compared = self._compare([moment.workload.pods[i] for i in waiting], groups, moment.began[waiting], numbers)
         return [waiting[k] for k in _in_turn(compared).tolist()]
 
     def place(self, pod: Pod, began: float) -> QueuePlace:
@@ -142,30 +144,32 @@ class WaitingQueue:
         """Return waiting pods and one more, the last one, as the order compares them."""
         moment = self._moment
         pods = [*(moment.workload.pods[i] for i in others), pod]
-        return self._compare(pods, np.append(moment.began[others], began), np.array([*others, number]), now)
+        groups = [*(self._groups[i] for i in others), self._live.join(pod)[0]]
+        return self._compare(pods, groups, np.append(moment.began[others], began), np.array([*others, number]), now)
 
     def _before(self, others: list[int], pod: Pod, began: float, number: int, now: float = 0.0) -> Ints:
         """Return the positions of the others that go before a pod, the next one first."""
         return _before_last(self._with(others, pod, began, number, now))
 
-    def _compare(self, pods: Sequence[Pod], since: Floats, number: Ints, now: float = 0.0) -> ComparedPods:
-        live, count = self._live, len(pods)
+    def _compare(
+        self, pods: Sequence[Pod], groups: Sequence[int], since: Floats, number: Ints, now: float = 0.0
+    ) -> ComparedPods:
+        count = len(pods)
         # Of pods of the same second the first goes first, since waiting pods are listed in the order of their age.
-        groups = WaitingGroups(np.zeros(count, dtype=np.int64), np.zeros(count), number, np.zeros(count))
-        groups.group[:] = [live.join(each)[0] for each in pods]
-        groups.since[:] = since
+        heads = np.zeros(count, dtype=HEAD)
+        heads["group"], heads["since"], heads["number"] = groups, since, number
         if count:
-            live.first(groups, count, now, count)
+            self._live.first(heads, count, now, count)
         return ComparedPods(
             np.array([each.priority for each in pods], dtype=np.int64),
-            groups.score,
-            groups.since,
-            groups.number,
-            np.array([live.estimate(group) for group in groups.group.tolist()]),
+            heads["score"],
+            heads["since"],
+            heads["number"],
+            heads["group"],
         )
 
     def _described(self, pod: Pod, compared: ComparedPods, k: int, reason: Reason | Literal[""] = "") -> PodInQueue:
-        estimate = float(compared.estimate[k])
+        estimate = self._live.estimate(int(compared.group[k]))
         return PodInQueue(
             f"{pod.namespace}/{pod.name}",
             pod.priority,

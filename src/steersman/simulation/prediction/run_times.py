@@ -1,9 +1,9 @@
 """Draws of run times, given for how long pods have run already.
 
-Pods that are alike have a hazard in each bin of `orders.estimates` on the logarithmic axis of ages: of those that reach
-the bin, the share 1 - exp(-hazard) ends in it, anywhere in it. It is estimated at five levels, each smoothed by the one
-above it: all pods, those with as many GPUs, those of the same requests, those of the same owner with as many GPUs, and
-those of the same owner and requests.
+Pods that are alike have a hazard in each bin of the histories of run times on the logarithmic axis of ages: of those
+that reach the bin, the share 1 - exp(-hazard) ends in it, anywhere in it. It is estimated at five levels, each smoothed
+by the one above it: all pods, those with as many GPUs, those of the same requests, those of the same owner with as many
+GPUs, and those of the same owner and requests.
 
     hazard[level] ~ Gamma(ended[level] + hazard[level - 1] / log(1 + 1 / PRIOR_PODS), seen[level] + PRIOR_PODS)
 
@@ -48,8 +48,17 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Pod, Requests
-from steersman.orders.estimates import BINS, BINS_PER_OCTAVE, FIRST_PRIOR, PRIOR_PODS
-from steersman.orders.live_history import EVERY_POD, RATIO_UNIT, LiveHistory, RunTimeGroup, ratio_groups
+from steersman.core.handles import BINS
+from steersman.orders.live_history import (
+    BINS_PER_OCTAVE,
+    EVERY_POD,
+    FIRST_PRIOR,
+    PRIOR_PODS,
+    RATIO_UNIT,
+    LiveHistory,
+    RunTimeGroup,
+    ratio_groups,
+)
 from steersman.orders.order import NORMAL_90, recurring_owner
 from steersman.simulation.prediction.moment import DAY, Spell
 
@@ -221,7 +230,7 @@ class SeenRunTimes:
         of_group: dict[RunTimeGroup, list[int]] = {}
         if not spells:
             copy = history.copy()
-            for group, row in copy.groups:
+            for row, group in enumerate(copy.groups):
                 of_group.setdefault(group, []).append(row)
                 if group.requests is not None:
                     of_group.setdefault(group._replace(requests=gpus_of(group.requests)), []).append(row)

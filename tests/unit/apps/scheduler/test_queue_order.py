@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
+from tests.support.order_scores import learned_score, simple_score
 from tests.unit.apps.scheduler.test_queue import Clock, popped
 
 from steersman.apps.scheduler.ordering import BACKFILL_DEPTH, Group, PodOrdering, QueuedPod
@@ -22,7 +23,7 @@ from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import LiveOrder
 from steersman.orders.order import BUILT_IN, Order
 from steersman.orders.registry import find_order
-from steersman.orders.scores import LEARNED, learned_score, learned_size, simple_score
+from steersman.orders.scores import LEARNED, learned_size
 
 MANY_CPUS = ClusterState((Node("n", 1_000_000, 1 << 40),))
 """A cluster whose capacity is 1000 CPUs, so that sizes are in CPUs."""
@@ -417,14 +418,8 @@ def score_of(order: Order, each: PlainPod, now: float, waiting: int) -> float:
         return float(order.given(np.array([each.since]), np.array([size]), [pod])[0])
     run_time = 3600.0 if pod.estimated_seconds is None else pod.estimated_seconds
     if order.score == LEARNED:
-        weights = np.array(order.weights)
-        return float(_python(learned_score)(weights, run_time, 0.0, size / 1000, wait, 1.0, float(waiting), 0.0))
-    return float(_python(simple_score)(order.score, run_time, size, wait, each.since - 100.0))
-
-
-def _python(kernel: Any) -> Any:
-    """Return a kernel that only kernels call as the Python that it is written in."""
-    return getattr(kernel, "py_func", kernel)
+        return learned_score(order.weights, run_time, 0.0, size / 1000, wait, 1.0, waiting, 0.0)
+    return simple_score(order.score, run_time, size, wait, each.since - 100.0)
 
 
 KINDS = [(0, 0, None, 1), (0, 1, 5.0, 1), (1, 0, 60.0, 2), (1, 0, 900.0, 2), (0, 0, 5.0, 1)]

@@ -26,7 +26,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import ApiError, Client, Listed, UnreachableError
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.live_history import EVERY_POD, LiveHistory
 from steersman.orders.live_order import live_order
 from steersman.orders.registry import find_order
 from steersman.policies.decision.cluster_view import ClusterView
@@ -253,7 +253,7 @@ def test_run_time_counts_from_the_start_that_the_kubelet_states() -> None:
     assert observed.observer.ended(cached) is False
     observed.observer.ended(CachedPod("default/pending", "pending", plain_pod("pending"), 1))
     assert observed.errors == []
-    assert observed.history._arrays.counts[1].nonzero()[0].tolist() == [26], "8192 s"
+    assert observed.history.counts(EVERY_POD).nonzero()[0].tolist() == [26], "8192 s"
     assert observed.history.ended == 1
 
 
@@ -320,7 +320,7 @@ def test_pods_that_ended_before_teach_at_the_start(make: Make) -> None:
     listing = Listing(ended("a1"), ended("a2"), ended("a3"), ended("watched"), silent, backwards, ended("early", 10))
     history, firsts = learned(scheduler, listing, after=1795741200.0 + 60)
     assert history.ended == 2
-    assert history._arrays.counts[1].nonzero()[0].tolist() == [19], "1,000 s"
+    assert history.counts(EVERY_POD).nonzero()[0].tolist() == [19], "1,000 s"
     assert firsts == ["ReplicaSet/a"]
 
 
