@@ -9,12 +9,14 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::arrays::{Arrays, Error, Result, index};
 use crate::batch::{Batch, Observations, Results};
-use crate::cluster::Cluster;
-use crate::decide::{Choice, Decider};
+use crate::cluster::{Cluster, read_nodes};
+use crate::decide::{Choice, Decider, NodeRule};
 use crate::engine::{Engine, Outcome, SUMS, State, Stop};
+use crate::fragmentation::{CAUSES, Profile};
 use crate::live_order::LiveOrder;
 use crate::planning::{AMOUNTS, Requests};
 use crate::policy::Policy;
+use crate::recount::recount;
 use crate::reservation::fits_together;
 use crate::run_times::RunTimes;
 use crate::views::Observation;
@@ -118,6 +120,10 @@ fn with_policy(number: i64, call: impl FnOnce(&Policy) -> Result<i64>) -> i64 {
     })
 }
 
+fn flags(numbers: &[i8]) -> Vec<bool> {
+    numbers.iter().map(|&flag| flag != 0).collect()
+}
+
 fn choice(decider: &Decider, node: i64, devices: i64) -> Result<Choice> {
     Ok(Choice { node: index("node", node, decider.nodes())?, devices: devices as u64 })
 }
@@ -203,19 +209,64 @@ pub extern "C" fn steersman_forget(number: i64) -> i64 {
     0
 }
 
-/// Write the node and the devices of a pod, which is not placed; return 1, or 0 if it fits nowhere.
+/// Write the node and the devices of a pod, which is not placed; return 1, or 0 if it fits nowhere. `allowed`: the nodes
+/// to choose from, none for all.
 ///
 /// # Safety
-/// `choice` has room for two numbers.
+/// `allowed` has so many flags, and `choice` room for two numbers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_decide(decider: i64, class: i64, labels: i64, choice: *mut i64) -> i64 {
+pub unsafe extern "C" fn steersman_decider_decide(
+    decider: i64,
+    class: i64,
+    labels: i64,
+    allowed: *const i8,
+    length: usize,
+    choice: *mut i64,
+) -> i64 {
     // SAFETY: the caller's, as above.
-    let out = unsafe { std::slice::from_raw_parts_mut(choice, 2) };
+    let (allowed, out) =
+        unsafe { (std::slice::from_raw_parts(allowed, length), std::slice::from_raw_parts_mut(choice, 2)) };
     with_decider(decider, |decider| {
         let (c, labels) = decider.pod(class, labels)?;
-        let choice = decider.decide(c, labels)?;
+        let choice = decider.decide_among(c, labels, &flags(allowed))?;
         out.copy_from_slice(&choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]));
         Ok(i64::from(choice.is_some()))
+    })
+}
+
+/// Write kube-scheduler's scores by plugin and node, see `Decider::plugin_scores`.
+///
+/// # Safety
+/// `allowed` has so many flags, and `scores` room for so many numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_plugins(
+    decider: i64,
+    class: i64,
+    labels: i64,
+    allowed: *const i8,
+    allowed_length: usize,
+    scores: *mut f64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (allowed, scores) = unsafe {
+        (std::slice::from_raw_parts(allowed, allowed_length), std::slice::from_raw_parts_mut(scores, length))
+    };
+    with_decider(decider, |decider| {
+        let (c, labels) = decider.pod(class, labels)?;
+        decider.plugin_scores(c, labels, &flags(allowed), scores).map(|()| 0)
+    })
+}
+
+/// Return where kube-scheduler's next search starts, after moving it there if `start` is not below 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_decider_start(decider: i64, start: i64) -> i64 {
+    with_decider(decider, |decider| match &mut decider.node_rule {
+        NodeRule::Kube(kube) => {
+            kube.start = usize::try_from(start).unwrap_or(kube.start);
+            Ok(kube.start as i64)
+        }
+        _ => Err("the policy does not search".to_owned()),
     })
 }
 
@@ -239,8 +290,7 @@ pub unsafe extern "C" fn steersman_decider_scores(
     };
     with_decider(decider, |decider| {
         let (c, labels) = decider.pod(class, labels)?;
-        let allowed: Vec<bool> = allowed.iter().map(|&allowed| allowed != 0).collect();
-        decider.scores(c, labels, &allowed, scores)?;
+        decider.scores(c, labels, &flags(allowed), scores)?;
         Ok(0)
     })
 }
@@ -381,8 +431,58 @@ pub unsafe extern "C" fn steersman_decider_look(
     };
     with_decider(decider, |decider| {
         let (c, _) = decider.pod(class, 0)?;
-        let feasible: Vec<bool> = feasible.iter().map(|&flag| flag != 0).collect();
-        Ok(decider.look_at(c, &feasible, &mut observation, state)? as i64)
+        Ok(decider.look_at(c, &flags(feasible), &mut observation, state)? as i64)
+    })
+}
+
+/// Write the fragmented GPU milli of nodes, and the same by cause, in rows of 7; read `nodes.*` and `profile.*`.
+///
+/// # Safety
+/// `bytes` has `length` bytes, and `out` room for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_fragments(bytes: *const u8, length: usize, out: *mut f64, count: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (bytes, out) =
+        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts_mut(out, count)) };
+    answer(|| {
+        let arrays = Arrays::new(bytes)?;
+        let profile = Profile::read(&arrays)?;
+        let nodes = read_nodes(&arrays, profile.types())?;
+        if out.len() != (1 + CAUSES) * nodes.len() {
+            return Err(format!("expected {} numbers, not {}", (1 + CAUSES) * nodes.len(), out.len()));
+        }
+        for (row, node) in out.chunks_exact_mut(1 + CAUSES).zip(&nodes) {
+            let fragments = profile.fragments(node);
+            row[0] = fragments.total;
+            row[1..].copy_from_slice(&fragments.causes);
+        }
+        Ok(0)
+    })
+}
+
+/// Write the causes of fragmentation after each event of a run by another profile, see `recount`.
+///
+/// # Safety
+/// `bytes` has `length` bytes, and `out` room for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_recount(bytes: *const u8, length: usize, out: *mut f64, count: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (bytes, out) =
+        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts_mut(out, count)) };
+    answer(|| recount(&Arrays::new(bytes)?, out).map(|()| 0))
+}
+
+/// Write the features of a class by node, see `Decider::write_features`.
+///
+/// # Safety
+/// `out` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_decider_features(decider: i64, class: i64, out: *mut f64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let out = unsafe { std::slice::from_raw_parts_mut(out, length) };
+    with_decider(decider, |decider| {
+        let (c, _) = decider.pod(class, 0)?;
+        decider.write_features(c, out).map(|()| 0)
     })
 }
 

@@ -237,7 +237,7 @@ impl Cluster {
 }
 
 /// Read `nodes.*`, whose devices are of so many types.
-fn read_nodes(arrays: &Arrays, types: usize) -> Result<Vec<Node>> {
+pub fn read_nodes(arrays: &Arrays, types: usize) -> Result<Vec<Node>> {
     let resources = arrays.columns::<i64>("nodes.allocatable")?;
     if resources <= EPHEMERAL {
         return Err(format!("nodes.allocatable: expected at least 5 columns, has {resources}"));

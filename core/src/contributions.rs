@@ -12,7 +12,7 @@ use crate::views::{POD, write_pod};
 
 /// A part of the score of a node.
 pub struct Part {
-    /// A place in `RULES`, or that of a feature of the view after the last rule; of kube-scheduler one of its plugins.
+    /// A place in `RULES`, or that of a feature of the view after the last rule.
     pub number: usize,
     pub value: f64,
     pub other: f64,
@@ -66,20 +66,7 @@ impl Decider {
                     Ok(self.network_scores(&mut seen)?[n])
                 })
             }
-            NodeRule::Kube(_) => {
-                let is_masked = self.find_feasible_if_masked(c, labels);
-                let NodeRule::Kube(kube) = &mut self.node_rule else { return Ok(Vec::new()) };
-                let mask = is_masked.then_some(self.mask.as_slice());
-                let parts = kube.parts(&self.cluster, &self.terms, (c, labels), mask, nodes);
-                let part = |(number, [value, other]): (usize, [i64; 2])| Part {
-                    number,
-                    value: value as f64,
-                    other: other as f64,
-                    contribution: (value - other) as f64,
-                };
-                Ok(parts.into_iter().enumerate().map(part).collect())
-            }
-            NodeRule::Random | NodeRule::External => Ok(Vec::new()),
+            NodeRule::Random | NodeRule::Kube(_) | NodeRule::External => Ok(Vec::new()),
         }
     }
 
@@ -116,6 +103,25 @@ impl Decider {
             for (i, sum) in sums[(2 * kind + j) * FEATURES..][..FEATURES].iter_mut().enumerate() {
                 let mean = pair[0][i] / feasible;
                 *sum += (pair[1][i] / feasible - mean * mean).max(0.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Write the features of a class by node, on the devices that a learned policy chooses there, in rows of 31; 0 where it
+    /// does not fit.
+    pub fn write_features(&mut self, c: usize, out: &mut [f64]) -> Result<()> {
+        if out.len() != WEIGHTS * self.nodes() {
+            return Err(format!("expected {} numbers, not {}", WEIGHTS * self.nodes(), out.len()));
+        }
+        out.fill(0.0);
+        for (n, row) in out.chunks_exact_mut(WEIGHTS).enumerate() {
+            if self.cluster.fits(c, n) {
+                let devices = self.devices_on(c, n);
+                let NodeRule::Best { scorer: Scorer::Learned(learned), .. } = &self.node_rule else {
+                    return Err("features need a learned policy, which reads them".to_owned());
+                };
+                row.copy_from_slice(&self.features(learned, c, n, devices));
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use crate::arrays::{Arrays, Result, index};
 use crate::cluster::Cluster;
 use crate::constraints::Terms;
 use crate::fragmentation::{Fragments, Profile};
-use crate::kube::Kube;
+use crate::kube::{Kube, PLUGINS};
 use crate::learned::Learned;
 use crate::network_rule::NetworkRule;
 use crate::policy::{Member, Policy};
@@ -188,6 +188,49 @@ impl Decider {
             _ => self.choose_node(c, labels, is_masked),
         };
         Ok(node.map(|node| Choice { node, devices: self.devices_on(c, node) }))
+    }
+
+    /// Choose among the nodes that the host allows, all of them if it names none.
+    ///
+    /// Scores that are normalized over the feasible nodes stay so; a search of kube-scheduler is among the allowed ones.
+    pub fn decide_among(&mut self, c: usize, labels: usize, allowed: &[bool]) -> Result<Option<Choice>> {
+        let nodes = self.nodes();
+        if !(allowed.is_empty() || allowed.len() == nodes) {
+            return Err(format!("allowed: expected {nodes} values, has {}", allowed.len()));
+        }
+        if allowed.is_empty() {
+            return self.decide(c, labels);
+        }
+        self.find_feasible(c, labels);
+        if self.mask.iter().zip(allowed).all(|(feasible, allowed)| !feasible || *allowed) {
+            return self.decide(c, labels);
+        }
+        let node = if let NodeRule::Best { .. } = self.node_rule {
+            let mut scores = vec![0.0; nodes];
+            self.scores(c, labels, allowed, &mut scores)?;
+            let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            scores.iter().position(|&score| score == best && best > f64::NEG_INFINITY)
+        } else {
+            self.mask.iter_mut().zip(allowed).for_each(|(mask, allowed)| *mask &= allowed);
+            match self.node_rule {
+                NodeRule::Network(_) => self.choose_by_network(c, true)?,
+                _ => self.choose_node(c, labels, true),
+            }
+        };
+        Ok(node.map(|node| Choice { node, devices: self.devices_on(c, node) }))
+    }
+
+    /// Write kube-scheduler's scores by plugin, see `Kube::plugin_scores`; `allowed`: as for `decide_among`.
+    pub fn plugin_scores(&mut self, c: usize, labels: usize, allowed: &[bool], out: &mut [f64]) -> Result<()> {
+        let nodes = self.nodes();
+        if out.len() != (PLUGINS + 1) * nodes || !(allowed.is_empty() || allowed.len() == nodes) {
+            return Err(format!("allowed, scores: expected {nodes} values, and for each plugin"));
+        }
+        self.find_feasible(c, labels);
+        self.mask.iter_mut().zip(allowed).for_each(|(mask, allowed)| *mask &= allowed);
+        let NodeRule::Kube(kube) = &mut self.node_rule else { return Err("the policy has no plugins".to_owned()) };
+        kube.plugin_scores(&self.cluster, &self.terms, (c, labels), Some(&self.mask), out);
+        Ok(())
     }
 
     /// Whether a run has to choose for this decider: the host does, or a network by what the run observes.

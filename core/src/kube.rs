@@ -17,7 +17,7 @@ const SPREADING: usize = 3;
 const AFFINITY: usize = 4;
 const FIT: usize = 5;
 const BALANCED: usize = 6;
-const PLUGINS: usize = 7;
+pub const PLUGINS: usize = 7;
 
 /// kube-scheduler's minFeasibleNodesToFind and minFeasibleNodesPercentageToFind.
 const MIN_NODES: usize = 100;
@@ -84,7 +84,7 @@ pub struct Kube {
     /// By label set: the selector by which pods are spread by default.
     default_selector: Vec<Option<usize>>,
     default_spread: Vec<DefaultSpread>,
-    start: usize,
+    pub start: usize,
     /// By node: weighted scores of VolumeBinding for the pod that is decided.
     pub storage: Vec<i64>,
 }
@@ -280,42 +280,37 @@ impl Kube {
         }
     }
 
-    /// Weighted scores by plugin, and of VolumeBinding after them, on two of the nodes that the next search finds; 0 on
-    /// others. That search is not advanced.
-    pub fn parts(
+    /// Write weighted scores by plugin, and of VolumeBinding after them, of the nodes that the next search finds; NaN for
+    /// others. That search is not advanced. A single feasible node gets 0.
+    pub fn plugin_scores(
         &mut self,
         cluster: &Cluster,
         terms: &Terms,
         (c, labels): (usize, usize),
         mask: Option<&[bool]>,
-        nodes: [usize; 2],
-    ) -> Vec<[i64; 2]> {
-        let start = self.start;
+        out: &mut [f64],
+    ) {
+        let (start, nodes) = (self.start, cluster.nodes.len());
         let kept = self.search(c, cluster, mask);
         self.start = start;
-        let mut parts = vec![[0; 2]; PLUGINS + 1];
-        if kept.len() < 2 {
-            return parts;
-        }
+        out.fill(f64::NAN);
         let class = &cluster.classes[c];
-        let place = |n: usize| kept.iter().position(|&each| each == n);
-        for (side, (n, i)) in nodes.into_iter().map(|n| (n, place(n))).enumerate() {
-            let Some(i) = i else { continue };
-            for (plugin, part) in parts.iter_mut().enumerate() {
-                let node = &cluster.nodes[n];
-                part[side] = match plugin {
-                    FIT => self.weights[FIT] * self.fit_score(node, class, n),
-                    BALANCED => self.weights[BALANCED] * self.balanced_score(node, class, n),
-                    PLUGINS => self.storage[n],
-                    _ => match self.raw_scores(plugin, class, terms, (c, labels), &kept) {
-                        Some(raw) => self.weights[plugin] * normalized(plugin, &raw)[i],
-                        None if plugin == TAINTS => self.base(class),
-                        None => 0,
-                    },
-                };
-            }
+        for (plugin, row) in out.chunks_exact_mut(nodes.max(1)).enumerate() {
+            let on_node = |&n: &usize| match plugin {
+                FIT => self.weights[FIT] * self.fit_score(&cluster.nodes[n], class, n),
+                BALANCED => self.weights[BALANCED] * self.balanced_score(&cluster.nodes[n], class, n),
+                _ => self.storage[n],
+            };
+            let scores: Vec<i64> = match plugin {
+                _ if kept.len() < 2 => vec![0; kept.len()],
+                FIT | BALANCED | PLUGINS => kept.iter().map(on_node).collect(),
+                _ => match self.raw_scores(plugin, class, terms, (c, labels), &kept) {
+                    Some(raw) => normalized(plugin, &raw).iter().map(|score| self.weights[plugin] * score).collect(),
+                    None => vec![if plugin == TAINTS { self.base(class) } else { 0 }; kept.len()],
+                },
+            };
+            kept.iter().zip(scores).for_each(|(&n, score)| row[n] = score as f64);
         }
-        parts
     }
 
     /// NodeResourcesFit's score, 0..100: the weighted mean over the resources that the node has.
@@ -615,4 +610,23 @@ fn read_strategy(arrays: &Arrays) -> Result<Strategy> {
         }
         other => return Err(format!("kube.scored.strategy: {other} is not a strategy")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logarithms_are_those_of_go() {
+        // ln 3 in Go differs from glibc's in the last bit.
+        let wanted = [1.0986122886681096, 1.3862943611198906, 1.6094379124341003, 1.791759469228055];
+        assert_eq!([3.0, 4.0, 5.0, 6.0].map(go_log), wanted);
+    }
+
+    #[test]
+    fn preorder_is_root_left_right() {
+        let mut positions = [0, 1, 2, 3, 4, 5, 6];
+        positions.sort_by_key(|&position| heap_preorder(position));
+        assert_eq!(positions, [0, 1, 3, 4, 2, 5, 6]);
+    }
 }

@@ -28,6 +28,7 @@ mod planning;
 mod policy;
 mod queue;
 mod random;
+mod recount;
 mod reservation;
 mod rules;
 mod run_times;

@@ -188,7 +188,7 @@ def scores_of(decider: Decider, c: int, *, nowhere: bool) -> npt.NDArray[np.floa
     if nowhere:
         return np.full(count, -np.inf)
     if recorder is None:
-        return np.asarray(decider.live.arrays.table.scores[c, :count])
+        return decider.live.decider.scores(c)[:count]
     return np.where(recorder.found == MASKED, -np.inf, recorder.found.astype(np.float64))
 
 

@@ -18,19 +18,18 @@ from tests.contract.cases import (
     recorder_of,
 )
 from tests.contract.make import DRAWN, POLICIES, view_said
+from tests.support.decision_states import pod_features
 
 from steersman.agents.networks.score_networks import ScoreNetwork, build, load
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.pod_query import PodQuery
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.description import VIEW_NUMBERS
 from steersman.policies.features import GPU, POD_KINDS, VIEWS
 from steersman.policies.files.policy_file import read_policy
-from steersman.policies.gpu_state.arrays import WEIGHTS
-from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.observations.encoding import VIEW_NUMBERS, encode_pods
 
 TOLERANCE = 1e-5
 NAMES = [said["name"] for said in POLICIES]
@@ -113,12 +112,9 @@ def test_features_and_weights_match_the_vectors(content: Json, files: dict[str, 
     network = torch_of(policy) if policy.network else None
     for cluster in content["clusters"][::8]:
         decider, classes = decider_of(cluster, policy, ())
-        arrays, wanted = decider.live.arrays, cluster["answers"][name]
-        pods = np.zeros((len(decider.state.classes), POD), dtype=np.float32)
-        encode_pods(arrays.classes, pods)
+        wanted, pods = cluster["answers"][name], pod_features(decider.state.class_arrays)
         for i, c in enumerate(classes):
-            rows = np.zeros((len(cluster["nodes"]), WEIGHTS))
-            write_node_features(arrays.learned, arrays.profile, arrays.nodes, arrays.classes, c, rows)
+            rows = decider.live.decider.features(c)[: len(cluster["nodes"])]
             found, scale = rows @ policy.weights[pod_kind_of(pods[c])], max(1.0, float(np.abs(rows).max()))
             if policy.rules is not None:
                 weights = policy.rules[pod_kind_of(pods[c])]

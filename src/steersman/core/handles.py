@@ -20,6 +20,8 @@ from steersman.core.library import call
 
 NOWHERE = -1
 NO_LIMIT = 1 << 62
+PLUGINS = 8  # of kube-scheduler that score, VolumeBinding among them
+LEARNED_FEATURES = 31  # of a node in view `gpu`
 MOST_PARTS = 64  # parts of a score, see `Decider.contributions`
 BINS = 48
 """Bins of run times: from 1 s to 2^24 s, 194 days, two for each octave."""
@@ -74,11 +76,29 @@ class CoreDecider:
         self._nodes = len(arrays["nodes.free"])
         weakref.finalize(self, call, "forget", self._number)
 
-    def decide(self, class_id: int, labels_id: int = 0) -> tuple[int, int]:
-        """Return the node and the devices of a pod, which is not placed; `NOWHERE` and 0 if it fits nowhere."""
-        choice = np.empty(2, dtype=np.int64)
-        call("decider_decide", self._number, class_id, labels_id, choice)
+    def decide(
+        self, class_id: int, labels_id: int = 0, allowed: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[int, int]:
+        """Return the node and the devices of a pod, which is not placed; `NOWHERE` and 0 if it fits nowhere.
+
+        `allowed`: see `scores`.
+        """
+        choice, flags = np.empty(2, dtype=np.int64), _NO_FLAGS if allowed is None else allowed.view(np.int8)
+        call("decider_decide", self._number, class_id, labels_id, flags, len(flags), choice)
         return int(choice[0]), int(choice[1])
+
+    def plugin_scores(self, class_id: int, labels_id: int = 0, allowed: npt.NDArray[np.bool_] | None = None) -> Floats:
+        """Return kube-scheduler's weighted scores by plugin, and of VolumeBinding after them, [P + 1, N].
+
+        They are NaN beyond the nodes that its next search finds, which does not advance, and 0 for a single node.
+        """
+        scores, flags = np.empty((PLUGINS, self._nodes)), _NO_FLAGS if allowed is None else allowed.view(np.int8)
+        call("decider_plugins", self._number, class_id, labels_id, flags, len(flags), scores, scores.size)
+        return scores
+
+    def search_start(self, start: int = -1) -> int:
+        """Return where kube-scheduler's next search starts, after moving it there if it is given."""
+        return call("decider_start", self._number, start)
 
     def scores(self, class_id: int, labels_id: int = 0, allowed: npt.NDArray[np.bool_] | None = None) -> Floats:
         """Return the scores of a pod, [N], -inf where it may not run.
@@ -193,6 +213,12 @@ class CoreDecider:
         parts = np.empty((MOST_PARTS, 4))
         count = call("decider_contributions", self._number, class_id, labels_id, node, other, parts, parts.size)
         return parts[:count]
+
+    def features(self, class_id: int) -> Floats:
+        """Return the features of view `gpu` by which a learned policy scores a class, [N, 31]; 0 where it does not fit."""
+        out = np.empty((self._nodes, LEARNED_FEATURES))
+        call("decider_features", self._number, class_id, out, out.size)
+        return out
 
     def add_variances(self, class_id: int, sums: Floats, counts: Floats) -> None:
         """Add how features differ between the nodes that a class fits on; the policy must be linear.
@@ -311,6 +337,20 @@ def lacks_room(arrays: Described, class_id: Integers, members: Integers) -> npt.
     content, lacks = _file(arrays), np.empty(len(class_id), dtype=np.int8)
     call("lacks_room", content, len(content), *map(np.ascontiguousarray, (class_id, members)), lacks, len(lacks))
     return lacks.astype(np.bool_)
+
+
+def fragments(arrays: Described, nodes: int) -> Floats:
+    """Return the fragmented GPU milli of nodes, and the same by cause, [N, 1 + 6]; `arrays`: `nodes.*`, `profile.*`."""
+    content, out = _file(arrays), np.empty((nodes, 7))
+    call("fragments", content, len(content), out, out.size)
+    return out
+
+
+def recount(arrays: Described, events: int) -> Floats:
+    """Return the causes of fragmentation after each event of a run, [E, 6]; `arrays`: see `core/src/recount.rs`."""
+    content, out = _file(arrays), np.empty((events, 6))
+    call("recount", content, len(content), out, out.size)
+    return out
 
 
 class CoreEngine:

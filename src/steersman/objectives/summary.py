@@ -6,6 +6,12 @@ enter (`cluster.constraints.node.eligible_nodes`): an empty control plane change
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
+from steersman.cluster.arrays import CPU, MEMORY, PODS, NodeArrays
+from steersman.cluster.model import GPU_MILLI
+
 (
     NODES,
     NODES_USED,
@@ -30,3 +36,35 @@ since this row's state began; share of the placed pod's owner's running pods in 
 in an observation, whether they count or not."""
 
 COLUMNS = 16
+
+
+def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return [16] a summary with the constant entries of eligible nodes, [N]; the rest is 0."""
+    row = np.zeros(COLUMNS)
+    allocatable = nodes.allocatable[eligible]
+    row[NODES] = len(allocatable)
+    row[CPU_NODES] = (allocatable[:, CPU] > 0).sum()
+    row[CPU_TOTAL] = allocatable[:, CPU].sum()
+    row[MEMORY_TOTAL] = allocatable[:, MEMORY].sum()
+    row[GPU_TOTAL] = nodes.gpu_count[eligible].sum() * GPU_MILLI
+    row[SLOTS] = len(nodes.gpu_count)
+    return row
+
+
+def summary_of(
+    nodes: NodeArrays, eligible: npt.NDArray[np.bool_], fragmented: npt.NDArray[np.float64], waiting: int
+) -> npt.NDArray[np.float64]:
+    """Return [16] a summary of eligible nodes, [N], as they are, with [N] fragmented GPU milli and waiting pods."""
+    row = fixed_summary(nodes, eligible)
+    allocatable = nodes.allocatable[eligible]
+    # Free may be below 0 where pods run on a node that shrank; shares then exceed 1.
+    used = allocatable - nodes.free[eligible]
+    with_cpu = allocatable[:, CPU] > 0
+    share = used[with_cpu, CPU] / allocatable[with_cpu, CPU]
+    row[NODES_USED] = (used[:, PODS] > 0).sum()
+    row[CPU_SHARE], row[CPU_SQUARE] = share.sum(), (share * share).sum()
+    row[CPU_TAKEN], row[MEMORY_TAKEN] = used[:, CPU].sum(), used[:, MEMORY].sum()
+    row[GPU_TAKEN] = row[GPU_TOTAL] - nodes.gpu_free[eligible].sum()
+    row[FRAGMENTED] = fragmented[eligible].sum()
+    row[WAITING] = waiting
+    return row

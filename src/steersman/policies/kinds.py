@@ -6,8 +6,7 @@ import numpy as np
 
 from steersman.policies.base import Policy
 from steersman.policies.features import POD_KINDS
-from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
-from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT, WEIGHTS
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.linear import LinearPolicy

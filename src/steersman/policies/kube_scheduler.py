@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
@@ -38,16 +40,15 @@ class KubeSchedulerPolicy(Policy):
     def selection(self) -> SelectionRules:
         return SelectionRules(NodeRule.KUBE_SCHEDULER, kube=self.profile)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The plugins, whose parts are their normalized and weighted scores."""
-        return *PLUGINS, STORAGE
-
     def contributions(
         self, context: ScoringContext, query: PodQuery, nodes: Candidates, slot: int, other: int
     ) -> list[Contribution]:
-        parts = Policy.contributions(self, context, query, nodes, slot, other)
-        return [part for part in parts if part.name != STORAGE or query.storage is not None]
+        """Return each plugin's normalized and weighted score; see `Policy`."""
+        assert context.decider is not None
+        scores = context.decider.plugin_scores(query.class_id, query.labels_id)[:, [slot, other]]
+        parts = np.nan_to_num(scores, nan=-1.0).tolist()
+        names = PLUGINS if query.storage is None else (*PLUGINS, STORAGE)
+        return [Contribution(name, a, b, a - b) for name, (a, b) in zip(names, parts, strict=False)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
 from steersman.core.handles import NOWHERE, CoreEngine, Standing, Stop
-from steersman.objectives.fragmentation import fragment_arrays
+from steersman.objectives.fragmentation import fragmented_milli
 from steersman.objectives.registry import WeightedObjectives
+from steersman.objectives.summary import summary_of
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import AGE
 from steersman.policies.base import (
@@ -48,7 +49,6 @@ from steersman.policies.kube_scheduler import StockTunedPolicy
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.node_scores.default_spreading import scheduled_by
 from steersman.policies.node_scores.kube_profile import KubeProfile
-from steersman.policies.observations.encoder import summary_of
 from steersman.policies.observations.telemetry_live import TelemetryObservations
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
@@ -628,22 +628,13 @@ class Execution:
             record.numbers[:, event_arrays.GPU_TAKEN] = gpus_taken(
                 record.numbers, state, self.class_id, self.eligible, device, counted
             )
-        fragments = fragment_arrays(profile, state.arrays)
-        recount(
-            state.arrays,
-            state.class_arrays,
-            profile,
-            fragments,
-            np.where(self.eligible, device / GPU_MILLI, 0.0),
-            self.class_id,
-            record,
-        )
+        recount(state, profile, np.where(self.eligible, device / GPU_MILLI, 0.0), self.class_id, record)
 
     def _decision_states(self, record: event_arrays.EventRecord) -> DecisionStates:
         simulator, nodes = self.simulator, self.plan.nodes
         empty = simulator._state.permuted(nodes).arrays
         profile, places = simulator.profile_arrays(None), simulator.places
-        first = summary_of(empty, self.eligible, fragment_arrays(profile, empty).total, 0)
+        first = summary_of(empty, self.eligible, fragmented_milli(profile, empty), 0)
         owner_of = places.owner[self.plan.pods]
         return decision_states(record, first, places.rack[nodes], owner_of, self.plan.standing, self.plan.waits)
 

@@ -28,6 +28,7 @@ from tests.support.differential.explainer import Decision, Explainer, explainer
 from tests.support.differential.nodes import Object
 from tests.support.differential.sequences import sequence
 from tests.support.differential.sides import ALL_NODES, FileCluster
+from tests.support.kube_decisions import KubeDecisions
 from tests.support.kubernetes import VARIABLE, minor
 
 from steersman.cluster.constraints.node import Mask, restricted_names
@@ -35,7 +36,6 @@ from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.state import RunningPod
 from steersman.policies.files.kube_configuration import profiles_of
 from steersman.policies.node_scores.kube_arrays import KEPT
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import KubeProfile
 
 RANDOM = "random"

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.nodes import Object
+from tests.support.kube_decisions import KubeDecisions
 
 from steersman.apps.runtime.policy_manager import LiveSpreadSelectors
 from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
@@ -23,7 +24,6 @@ from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes import COLLECTIONS, Volumes, storage_scores
 from steersman.kubernetes.watch import Handler
 from steersman.policies.node_scores.default_spreading import PodReader, scheduled_by
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import workload_of_objects

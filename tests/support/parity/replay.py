@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from tests.support.kube_decisions import KubeDecisions
 from tests.support.objects import node_from_object
 from tests.support.parity.objects import Object
 from tests.support.parity.scheduler import Attempt
@@ -21,8 +22,6 @@ from steersman.cluster.state import ClusterState
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_arrays import START
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
@@ -116,7 +115,7 @@ class Replay:
         for key, (_, node) in self.placed.items():
             self._place(key, node, *ids[key])
         self.kube = KubeDecisions(self.state, self.services, KubeProfile(percentage=self.percentage))
-        self.kube.arrays.cursor[START] = start
+        self.kube.start = start
         # Where its search starts is its own; so it looks at all nodes whatever the scheduler does.
         self.decider = Decider(
             ClusterView(self.state, selectors=lambda: self.services),
@@ -129,7 +128,7 @@ class Replay:
     @property
     def start(self) -> int:
         """Where the next search starts."""
-        return int(self.kube.arrays.cursor[START])
+        return int(self.kube.start)
 
     def use_services(self, objects: list[Object]) -> None:
         """Services and controllers are these."""

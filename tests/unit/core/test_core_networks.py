@@ -20,7 +20,7 @@ import torch
 from safetensors.numpy import save
 from tests.contract import cases
 from tests.contract.make import DRAWN, POLICIES
-from tests.support.decision_states import live_arrays
+from tests.support.decision_states import tables_of
 from tests.support.differential.draws import RandomDraws
 from tests.support.differential.sequences import sequence
 from tests.support.differential.sides import FileCluster
@@ -32,12 +32,11 @@ from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.core.errors import InputError, SteersmanError
 from steersman.core.handles import NOWHERE, CoreDecider, PolicyHandle, play_requests, undo_requests
 from steersman.core.library import LIBRARY
+from steersman.policies.decision.description import described_cluster, described_leftovers
 from steersman.policies.features import CLUSTER, GPU, View
 from steersman.policies.files.policy_file import CARD, Card, open_policy, read_policy
 from steersman.policies.formula import HEADER, KIND_NAMES, open_formula
-from steersman.policies.gpu_state.arrays import WEIGHTS
-from steersman.policies.gpu_state.gpu_features import FEATURES
-from steersman.policies.gpu_state.views import write_node_features
+from steersman.policies.gpu_state.arrays import FEATURES
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import ROUNDING, Array, Flags, first_best
 from steersman.policies.networks.numpy_networks import Network
@@ -107,17 +106,9 @@ def decider_by_file(decider: cases.Decider, name: str, content: bytes, *, prepar
 
     `prepared`: the profile and the leftover tables are those of the file.
     """
-    state, places, live = decider.state, node_places(decider.state.nodes), live_arrays(decider)
-    arrays: Arrays = {
-        f"{part}.{key}": array
-        for part in ("nodes", "classes", "terms", "profile")
-        for key, array in getattr(live, part)._asdict().items()
-        if key not in {"scratch", "owned_total"}
-    }
-    tables = live.learned.leftovers._asdict()
-    arrays |= {f"leftovers.{key}": array for key, array in tables.items()}
-    types, sequences, length, numbers = tables["steps"].shape
-    arrays["leftovers.steps"] = tables["steps"].reshape(types * sequences, length * numbers)
+    state, places = decider.state, node_places(decider.state.nodes)
+    profile, tables = tables_of(decider.policy, state, decider.live.view.profile)
+    arrays: Arrays = described_cluster(state, profile) | described_leftovers(tables)
     if prepared:
         arrays = {key: array for key, array in arrays.items() if not key.startswith(("profile.", "leftovers."))}
         arrays["policy.types"] = text_array(json.dumps([[each.model, each.resources] for each in state.gpu_types]))
@@ -480,25 +471,24 @@ def test_core_explains_scores_as_python_does(name: str) -> None:
 
 
 def test_core_adds_variances_of_features() -> None:
-    """By NumPy, over the features that the live kernels show of nodes on which a class fits."""
+    """By NumPy, over the features of nodes on which a class fits."""
     with cases.policy_files() as files:
         policy, raw = open_policy(files["linear"], "linear"), files["linear"].read_bytes()
     sums, counts = np.zeros((4, 2, FEATURES)), np.zeros(4)
     wanted, summands = np.zeros_like(sums), np.zeros(4)
     for cluster in cases.read()["clusters"][::6]:
         decider, classes = cases.decider_of(cluster, policy, ())
-        core, live = decider_by_file(decider, "f", raw, prepared=True), live_arrays(decider)
+        core, requests = decider_by_file(decider, "f", raw, prepared=True), decider.state.class_arrays
         for c in classes:
             core.add_variances(c, sums, counts)
-            rows = np.zeros((len(live.nodes.gpu_count), WEIGHTS))
             # With the best-fit device, which is where features differ from those of the device that a policy chooses.
-            is_share = live.classes.gpu_count[c] == 1 and live.classes.gpu_milli[c] < 1000
-            write_node_features(live.learned, live.profile, live.nodes, live.classes, c, rows)
+            is_share = requests.gpu_count[c] == 1 and requests.gpu_milli[c] < 1000
+            rows = core.features(c)
             fits = decider.state.room(c)
             if is_share or fits.sum() < 2:
                 counts[1], sums[1] = 0.0, 0.0
                 continue
-            kind = int(np.argmax([live.classes.gpu_count[c] == 0, False, live.classes.gpu_count[c] == 1, True]))
+            kind = int(np.argmax([requests.gpu_count[c] == 0, False, requests.gpu_count[c] == 1, True]))
             summands[kind] += 1
             change, after = rows[fits, FEATURES : 2 * FEATURES], rows[fits, :FEATURES]
             wanted[kind] += np.stack([change.var(axis=0), after.var(axis=0)])

@@ -56,13 +56,13 @@ def lost() -> PortableCore:
 @pytest.fixture
 def description() -> bytes:
     """The bytes that describe a small cluster."""
-    twins = native.Twins(sequence(RandomDraws(3), 5), resolve("kube-default"), 1)
+    twins = native.RandomCluster(sequence(RandomDraws(3), 5), resolve("kube-default"), 1)
     return handles._file(twins.described)
 
 
 def decisions() -> None:
     for seed, name in enumerate(("fgd", native.SUMS[0], "random", "kube-default")):
-        native.play(native.Twins(sequence(RandomDraws(seed), native.PODS), resolve(name), seed), seed)
+        native.play(native.RandomCluster(sequence(RandomDraws(seed), native.PODS), resolve(name), seed), seed)
 
 
 def orders_and_gangs() -> None:
@@ -261,7 +261,7 @@ def test_core_that_is_missing_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_decider_works_on_the_chosen_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    twins = native.Twins(sequence(RandomDraws(3), 5), resolve("fgd"), 1)
+    twins = native.RandomCluster(sequence(RandomDraws(3), 5), resolve("fgd"), 1)
     for core in (PortableCore(MODULE), *([NativeCore()] if LIBRARY.exists() else [])):
         monkeypatch.setattr(library, "_load", lambda core=core: core)
         decider = CoreDecider(twins.described)

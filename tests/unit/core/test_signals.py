@@ -1,7 +1,6 @@
 """What a signal interrupts, and what it does not."""
 
 import gc
-import itertools
 import json
 import os
 import signal
@@ -10,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from tests.support.large_files import objects
@@ -20,7 +18,6 @@ from steersman.core import signals
 from steersman.core.early_signals import SIGNALS
 from steersman.core.errors import InputError
 from steersman.core.signals import SignalState, defer_signals, interruptible
-from steersman.policies.decision.score_table import empty_score_table
 from steersman.workloads.loading import load_workload
 
 
@@ -191,25 +188,6 @@ def test_little_is_imported_before_signals_are_handled() -> None:
     )
     slow = {"typing", "contextlib", "importlib.abc", "importlib.util", "threading", "numpy"}
     assert not slow & set(done.stdout.split())
-
-
-def test_signals_interrupt_rendering_of_large_tables() -> None:
-    heard: list[float] = []
-
-    def hear(_number: int, _frame: FrameType | None) -> None:
-        heard.append(time.process_time())
-
-    # Seconds of CPU: those of a clock are those of a machine that may be busy with something else.
-    former = signal.signal(signal.SIGPROF, hear)
-    began = time.process_time()
-    signal.setitimer(signal.ITIMER_PROF, 0.005, 0.005)
-    try:
-        empty_score_table(5_000, 16_000, 1, (1,), (1.0,))
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, former)
-    ended = time.process_time()
-    assert max(b - a for a, b in itertools.pairwise([began, *heard, ended])) < (ended - began) / 2
 
 
 def test_garbage_collection_is_paused_while_reading(tmp_path: Path) -> None:

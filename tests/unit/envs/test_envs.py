@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from tests.support.decision_states import described
 from tests.support.errors import raises
 from tests.support.weights import fgd_weights
 
 import steersman.envs
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.handles import CoreDecider
 from steersman.envs.deployments import environment as deployments
 from steersman.envs.deployments.environment import DeploymentsEnv, DeploymentsOptions, DeploymentsVectorEnv
 from steersman.envs.inflation import episodes
@@ -34,11 +36,8 @@ from steersman.objectives import summary as summed
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.features import CLUSTER, GPU
-from steersman.policies.gpu_state.arrays import WEIGHTS, learned_arrays, with_weights
-from steersman.policies.gpu_state.kernels import learned_refresh_all
-from steersman.policies.gpu_state.leftovers import leftover_arrays
-from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule
@@ -485,20 +484,15 @@ def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
     check_env(env, skip_render_check=True)
     seen, _ = env.reset(seed=0, options={"seed": 5})
     simulator = Simulator(embedded(SMALL))
-    profile, protocol = simulator.profile_arrays(None), env.core.protocol
+    protocol = env.core.protocol
     for _ in range(150):
         assert all(env.observation_space[key].contains(value) for key, value in seen.items())
         state, plan = env.core.cluster(0), schedule(simulator.workload, protocol, seed=5, ratio=1.3, load=0.9)
         c = int(simulator.classes_of(plan.pods)[0][env.core.run(0).question])
         assert not seen["nodes"][seen["mask"] == 0].any()
-        nodes, classes = state.arrays, state.class_arrays
+        classes = state.class_arrays
         # FGD's weights choose FGD's device; a pod of a whole device or none has no choice.
-        learned = with_weights(
-            learned_arrays(leftover_arrays(simulator.profile), profile, nodes), fgd_weights(), (), classes
-        )
-        learned_refresh_all(learned, profile, nodes)
-        rows = np.zeros((len(seen["mask"]), WEIGHTS))
-        write_node_features(learned, profile, nodes, classes, c, rows)
+        rows = CoreDecider(described(LinearPolicy("l", fgd_weights()), state, simulator.profile)).features(c)
         if classes.gpu_count[c] != 1 or classes.gpu_milli[c] == GPU_MILLI:
             np.testing.assert_allclose(seen["nodes"], rows, rtol=1e-5, atol=1e-4)
         else:  # the environment's device is the fullest: what is idle afterwards is the same, on whichever device

@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steersman.core.handles import CoreEngine, Stop
+from steersman.core.handles import NOWHERE, CoreEngine, Stop
 from steersman.orders import scores
 from steersman.orders.order import BUILT_IN, Order
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
-from steersman.policies.decision.kernels import NONE
 from steersman.policies.registry import resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, draw
@@ -86,7 +85,7 @@ def test_of_equal_pods_the_oldest_goes_first() -> None:
     execution = Execution(simulator, plan, with_order(resolve("fgd"), learned(1.0)), 0, record=False)
     execution.finish(None)
     standing, groups = execution.standing, execution.described.groups
-    waited = np.flatnonzero((standing.node != NONE) & (standing.started > plan.time))
+    waited = np.flatnonzero((standing.node != NOWHERE) & (standing.started > plan.time))
     assert len(waited) > 100
     for group in np.unique(groups[waited]):
         assert np.all(np.diff(standing.started[waited[groups[waited] == group]]) >= 0)

@@ -17,9 +17,8 @@ from steersman.core.errors import UsageError
 from steersman.envs.base import observation_space
 from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
 from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
-from steersman.policies.decision.description import described_view
+from steersman.policies.decision.description import VIEW_NUMBERS, described_view
 from steersman.policies.features import CLUSTER, POD_KIND_FEATURES, VIEWS, bounds, view
-from steersman.policies.observations.encoding import VIEW_NUMBERS, number_of
 from steersman.simulation.arrivals import schedule
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.topology import Hierarchy, label_nodes
@@ -278,5 +277,3 @@ def test_unknown_view_or_feature_error_lists_known_ones():
         view("x")
     with raises(UsageError, "'cluster'", "'x'", "cpu_free_before"):
         CLUSTER.node_column("x")
-    with raises(UsageError, "'other'"):
-        number_of(replace(CLUSTER, name="other"))

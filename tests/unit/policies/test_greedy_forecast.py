@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.support.decision_states import live_arrays
 
 from steersman.cli.main import main
 from steersman.cluster.pod_query import PodQuery
@@ -11,7 +10,6 @@ from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU
 from steersman.policies.files.policy_file import prepare_policy, write_policy
-from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.greedy_forecast import NAME
 from steersman.policies.registry import BUILT_IN, names, policy_path, resolve
 from steersman.simulation.run import Simulator
@@ -39,9 +37,7 @@ def test_greedy_forecast_minimises_growth_of_forecasts(workload):
     for i, pod in enumerate(workload.pods[:150]):
         c = state.class_id(pod.pod_class)
         scores = decider.scores(PodQuery(c))
-        cluster = live_arrays(decider)
-        rows = np.zeros((len(workload.nodes), len(GPU.node)))
-        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
+        rows = decider.live.decider.features(c)
         growth = (rows[:, column("filled_idle_change")] + rows[:, column("gpu_filled_idle_change")]) / 2
         if pod.requests.gpu_count == 1 and pod.requests.gpu_milli < 1000:
             growth += rows[:, column("lost_planned_change")] / 2

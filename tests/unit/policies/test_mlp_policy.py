@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
-from tests.support.decision_states import decision_state
+from tests.support.decision_states import of_run, pod_features
 from tests.support.weights import fgd_weights
 from tests.unit.policies.gpu_state.test_learned import workloads
 
@@ -22,11 +22,9 @@ from steersman.core.errors import InputError
 from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
-from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.numpy_networks import open_network
 from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.observations.encoding import encode_pods
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
@@ -155,13 +153,10 @@ def test_torch_numpy_and_the_score_table_agree(workload, seed, hidden):
     context = np.random.default_rng(seed).random(CONTEXT).astype(np.float32)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)
     execution = Execution(Simulator(workload), plan, policy, seed, record=False)
-    rows, classes = np.zeros((len(workload.nodes), WEIGHTS)), execution.state.class_arrays
-    pods = np.zeros((len(classes.gpu_count), POD), dtype=np.float32)
-    encode_pods(classes, pods)
+    pods = pod_features(execution.state.class_arrays)
     for step, (c, labels) in enumerate(zip(execution.class_id, execution.labels_id, strict=True)):
-        mask, cluster = execution.state.mask(int(c), int(labels)), decision_state(execution)
+        mask, rows = execution.state.mask(int(c), int(labels)), of_run(execution).features(int(c))
         kept = execution.engine.scores(int(c), int(labels), len(mask))
-        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
         execution.advance(step + 1)
         if not mask.any():
             continue

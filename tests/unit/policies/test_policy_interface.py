@@ -12,7 +12,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.envs.inflation.episodes import ExternalAgent
 from steersman.policies.base import Policy, default_member, renamed
-from steersman.policies.decision import kernels
+from steersman.policies.decision import selection
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import network_of
@@ -21,7 +21,7 @@ from steersman.policies.registry import as_policy, names, policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
-SOURCE = Path(kernels.__file__).parents[2]
+SOURCE = Path(selection.__file__).parents[2]
 
 
 def test_no_isinstance_checks_of_policies_outside_their_package() -> None:

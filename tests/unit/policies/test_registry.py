@@ -25,7 +25,7 @@ def test_every_name_resolves_to_a_policy_of_that_name():
 def test_a_mix_keeps_its_weights():
     weighted = resolve("fgd=500,gpu-packing=20")
     assert (weighted.kinds, weighted.weights, weighted.fgd_devices) == (
-        (local_scores.FGD, local_scores.GPU_PACKING),
+        (local_scores.FGD, local_scores.NAMES.index("gpu-packing")),
         (500.0, 20.0),
         True,
     )

@@ -28,23 +28,21 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.evolution_strategies import SeparableCma
 from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
-from steersman.objectives.fragmentation import fragment_arrays
+from steersman.objectives.fragmentation import fragmented_milli
 from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
 from steersman.objectives.registry import LIMIT
 from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
-from steersman.policies.features import POD_KINDS
-from steersman.policies.gpu_state.arrays import RULE_COUNT
-from steersman.policies.gpu_state.gpu_features import FEATURES, LOST_PLANNED
+from steersman.policies.features import GPU, POD_KINDS
+from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT
 from steersman.policies.gpu_state.views import feature_spread
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kinds import heuristic_as_linear
 from steersman.policies.kube_scheduler import KUBE_DEFAULT
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD
-from steersman.policies.observations.encoder import summary_of
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.kind_losses import excess_loss
@@ -127,7 +125,7 @@ class SimulationTask:
             return next(metric.value for metric in metrics if metric.name == "waiting_time_mean_seconds")
         weighted = objectives.resolve(self.objective)
         nodes, profile = execution.state.arrays, execution.simulator.profile_arrays(execution.prepared)
-        row = summary_of(nodes, execution.eligible, fragment_arrays(profile, nodes).total, 0)
+        row = summary.summary_of(nodes, execution.eligible, fragmented_milli(profile, nodes), 0)
         shares = [_shortfall(objective, row) for objective in weighted.objectives]
         return POINTS * float(np.dot(weighted.weights, shares))
 
@@ -245,7 +243,8 @@ class Evolution:
         if start is None:
             self.base = heuristic_as_linear(heuristic("fgd")).weights
             # Points are in units of 1 / spread, so this is a weight of -planned_weight per GPU of planned loss.
-            point[SHARE, 0, LOST_PLANNED] = -config.planned_weight * spread[SHARE, 0, LOST_PLANNED]
+            lost = GPU.node_column("lost_planned_after")
+            point[SHARE, 0, lost] = -config.planned_weight * spread[SHARE, 0, lost]
         else:
             self.base = start.weights
         self.base_rules = np.zeros((POD_KINDS, RULE_COUNT))

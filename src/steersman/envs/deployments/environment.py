@@ -18,9 +18,9 @@ from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.policies.decision import kernels
 from steersman.policies.decision.description import Arrays as DescribedArrays
 from steersman.policies.decision.description import described_cluster
+from steersman.policies.decision.selection import NodeRule
 from steersman.policies.features import CLUSTER
 from steersman.policies.features import view as find_view
 from steersman.workloads.generators.deployments import CONTROL_PLANE, DeploymentSettings, cluster
@@ -157,7 +157,7 @@ class DeploymentsCore(BatchedCore):
         settings, per_rack = self.options.settings, self.options.servers_per_rack
         rack = np.arange(nodes) // per_rack if per_rack else np.full(nodes, -1)
         return described_cluster(state, profile_arrays((), ())) | {
-            "policy.node": np.array(kernels.SELECT_EXTERNAL),
+            "policy.node": np.array(NodeRule.EXTERNAL),
             "policy.devices": np.array(0),
             "policy.functions": np.zeros(0, dtype=np.int64),
             "policy.weights": np.zeros(0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from copy import copy
 from dataclasses import dataclass
 from operator import is_not
@@ -50,7 +49,6 @@ class Decider:
         self._demand = set(view.demand)
         self._eligible_by: tuple[int, list[Node | None]] = (-1, [])
         self._eligible = np.zeros(0, dtype=np.bool_)
-        self._random = random.Random(view.seed)
 
     @property
     def eligible(self) -> npt.NDArray[np.bool_]:
@@ -117,18 +115,10 @@ class Decider:
         """Return the policy's choice as `choose` does, without applying or counting a hard latency limit."""
         self._demand.add(query.class_id)
         core = self.live.decider
-        if query.allowed is not None:
-            feasible = core.mask(query.class_id, query.labels_id)
-            candidates = feasible & query.allowed
-            if not candidates.any():
-                return None
-            # The core's choices know no masks from outside; its scores do.
-            if not (candidates == feasible).all():
-                return self._choose_by_scores(query, candidates)
         if self.selection.node == NodeRule.EXTERNAL:
             return self._choose_by_scorer(query)
         self.live.store(query.storage)
-        slot, devices = core.decide(query.class_id, query.labels_id)
+        slot, devices = core.decide(query.class_id, query.labels_id, query.allowed)
         return None if slot == NOWHERE else NodeChoice(slot, devices)
 
     def selects_argmax(self, query: PodQuery) -> bool:
@@ -142,15 +132,6 @@ class Decider:
         """Return the slots that pass every hard constraint but the latency limit, [N] bool."""
         feasible = self.live.decider.mask(query.class_id, query.labels_id)
         return feasible if query.allowed is None else feasible & query.allowed
-
-    def _choose_by_scores(self, query: PodQuery, candidates: npt.NDArray[np.bool_]) -> NodeChoice:
-        """Return the choice among candidates, [N] bool, of which there is at least one."""
-        # The core's generator is not used here: it draws among all feasible nodes.
-        if self.selection.node == NodeRule.RANDOM:
-            slot = self._random.choice(np.flatnonzero(candidates).tolist())
-        else:
-            slot = int(np.argmax(self._scores(query, candidates)))
-        return NodeChoice(slot, self.devices(query.class_id, slot))
 
     def scores(self, query: PodQuery) -> npt.NDArray[np.float64]:
         """Return the scores of all slots for a pod, [N] float64, -inf where infeasible.
@@ -193,13 +174,12 @@ class Decider:
         return self.live.decider.devices(class_id, slot)
 
     def _choose_by_scorer(self, query: PodQuery) -> NodeChoice | None:
-        core = self.live.decider
-        feasible = core.mask(query.class_id, query.labels_id)
+        feasible = self._feasible(query)
         if not feasible.any():
             return None
         assert self.live.scorer is not None
         slot = self.live.scorer.choose(query, self._candidates(query, feasible))
-        return NodeChoice(slot, core.devices(query.class_id, slot))
+        return NodeChoice(slot, self.live.decider.devices(query.class_id, slot))
 
     def candidates(self, query: PodQuery) -> Candidates:
         """Return the nodes that a scorer chooses from for a pod, with all arrays up to date."""

@@ -5,7 +5,6 @@ Source: Kubernetes 1.37.2, pkg/scheduler/backend/cache/node_tree.go and pkg/sche
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints.inter_pod import UNBOUNDED
 from steersman.cluster.constraints.node import restricted_names
 from steersman.cluster.model import Constraints, Node
 from steersman.cluster.state import ClusterState
@@ -22,9 +20,7 @@ from steersman.policies.node_scores.kube_minors import COUNTED, UNCOUNTED, Minor
 from steersman.policies.node_scores.kube_profile import (
     DEFAULT_PROFILE,
     IMAGES,
-    PLUGINS,
     PREFERRED_NODES,
-    RAW,
     STATIC,
     TAINTS,
     KubeProfile,
@@ -39,19 +35,10 @@ from steersman.policies.node_scores.plugin_scores import (
 from steersman.policies.node_scores.scored_resources import ScoredResources, scored_resources
 from steersman.workloads.workload import SpreadSelectors
 
-IGNORED = -UNBOUNDED  # raw spread score of a node that lacks a topology key of the pod's spread constraints
-
 # Columns of `KubeArrays.constraints` after those of the static plugins.
 INCLUDED_ROW, FIRST, LAST = range(STATIC, STATIC + 3)
-# Columns of `KubeArrays.cursor`.
-START, KEPT = range(2)
-# Rows of `KubeArrays.domains`.
-TOTAL, HAS_CANDIDATE = range(2)
 
-MIN_NODES = 100
-"""kube-scheduler's minFeasibleNodesToFind: smaller clusters are searched completely, others for at least so many."""
 FIND_FIRST = -1
-MIN_PERCENTAGE = 5  # kube-scheduler's minFeasibleNodesPercentageToFind
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -90,21 +77,6 @@ class KubeArrays(NamedTuple):
     default_selector: npt.NDArray[np.int64]
     # [2, 2] int64, row of `InterPodArrays.domain` and max skew of the default spread constraints
     default_spread: npt.NDArray[np.int64]
-    logs: npt.NDArray[np.float64]  # [N + 1] float64, ln(size + 2) by Go's algorithm
-    # [N] int64, tie-break: of the nodes with the best score, the one at the position with the lowest rank wins
-    rank: npt.NDArray[np.int64]
-    # [2] int64, START, the position in the snapshot of the next search; KEPT, the number of candidates
-    cursor: npt.NDArray[np.int64]
-    # [N] int64 weighted scores of VolumeBinding for the pod that is decided, 0 where it has no claims
-    storage: npt.NDArray[np.int64]
-    kept: npt.NDArray[np.int64]  # [N] int64 slots of the candidates in order
-    parts: npt.NDArray[np.int64]  # [7, N] int64 weighted scores of the candidates by plugin
-    # [5] bool, whether a plugin's row of `parts` was written; otherwise its scores are equal for all nodes
-    active: npt.NDArray[np.bool_]
-    total: npt.NDArray[np.int64]  # [N] int64 sums of the weighted scores of the candidates
-    sums: npt.NDArray[np.float64]  # [N] float64 buffer for spread scores of the candidates
-    # [2, D + 1] int64 buffer: TOTAL, pods in a domain; HAS_CANDIDATE, whether a candidate is in it
-    domains: npt.NDArray[np.int64]
 
 
 def kube_arrays(
@@ -138,8 +110,6 @@ def kube_arrays(
     order = snapshot_order(state.nodes, state.slots.values())
     lists = _node_lists(state, distinct, order, rows)
     static = _static_rows(state, distinct, rows, profile.minor)
-    size = len(state.nodes)
-    terms = state.term_arrays
     zones = state.table.label(ZONE).numbers if spreading else {}
     return KubeArrays(
         nodes=len(order),
@@ -154,16 +124,6 @@ def kube_arrays(
         static=static,
         default_selector=selectors,
         default_spread=np.array([(hostname, HOSTNAME_SKEW), (zone, ZONE_SKEW)], dtype=np.int64),
-        logs=go_log(np.arange(2, size + 3, dtype=np.float64)) if spreading else np.zeros(1),
-        rank=heap_preorder(size),
-        cursor=np.zeros(2, dtype=np.int64),
-        storage=np.zeros(size, dtype=np.int64),
-        kept=np.zeros(size, dtype=np.int64),
-        parts=np.zeros((len(PLUGINS), size), dtype=np.int64),
-        active=np.zeros(RAW, dtype=np.bool_),
-        total=np.zeros(size, dtype=np.int64),
-        sums=np.zeros(size),
-        domains=np.zeros((2, int(max(terms.domains, default=0)) + 1), dtype=np.int64),
     )
 
 
@@ -189,47 +149,6 @@ def _zone(labels: Mapping[str, str]) -> tuple[str, str]:
     """Return region and zone; a deprecated label takes precedence if present, even if empty."""
     region, zone = (labels.get(old, labels.get(new, "")) for old, new in (_REGION_LABELS, _ZONE_LABELS))
     return region, zone
-
-
-def heap_preorder(size: int) -> npt.NDArray[np.int64]:
-    """Return keys, [size], that sort the positions of a binary heap in preorder (root, left subtree, right subtree).
-
-    The scheduler pops the best node from a heap (container/heap): of equal scores, the first position in preorder is
-    popped, for any size. The binary digits of position + 1 after the leading 1 are its path from the root, and preorder
-    is the lexicographic order of paths.
-    """
-    position = np.arange(1, size + 1, dtype=np.int64)
-    length = np.frexp(position.astype(np.float64))[1].astype(np.int64)
-    # Left-aligned paths compare like texts; of equal prefixes the shorter one comes first. 40 bits hold any position.
-    return (position << (40 - length)) * 64 + length
-
-
-def go_log(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return ln(x), x > 0, with the rounding of Go's math.Log (FreeBSD's e_log.c), which often differs from libm's."""
-    f, exponent = np.frexp(x)
-    # Go's Frexp: a fraction from sqrt(1/2) on, as e_log.c wants it.
-    small = f < math.sqrt(0.5)
-    f, k = np.where(small, 2 * f, f) - 1, exponent - small
-    s = f / (2 + f)
-    s2 = s * s
-    s4 = s2 * s2
-    odd = s2 * (_L[0] + s4 * (_L[2] + s4 * (_L[4] + s4 * _L[6])))
-    even = s4 * (_L[1] + s4 * (_L[3] + s4 * _L[5]))
-    half = 0.5 * f * f
-    result: npt.NDArray[np.float64] = k * _LN2_HIGH - ((half - (s * (half + (odd + even)) + k * _LN2_LOW)) - f)
-    return result
-
-
-_L = (
-    6.666666666666735130e-01,
-    3.999999999940941908e-01,
-    2.857142874366239149e-01,
-    2.222219843214978396e-01,
-    1.818357216161805012e-01,
-    1.531383769920937332e-01,
-    1.479819860511658591e-01,
-)
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
 def _default_selectors(state: ClusterState, services: SpreadSelectors) -> npt.NDArray[np.int64]:

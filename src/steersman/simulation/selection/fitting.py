@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from steersman.core.evolution_strategies import SeparableCma
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.gpu_state.arrays import RULE_COUNT
-from steersman.policies.gpu_state.gpu_features import FEATURES
+from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT
 from steersman.policies.gpu_state.views import FeatureVariances, feature_spread
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import BEST_FIT

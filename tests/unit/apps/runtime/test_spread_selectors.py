@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.support.errors import raises
+from tests.support.kube_decisions import KubeDecisions
 from tests.support.objects import node_from_object
 from tests.support.servers.fake_api_server import failure, listed
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, on_double
@@ -36,8 +37,7 @@ from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_arrays import HOSTNAME, KEPT, ZONE, KubeArrays
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, DefaultSpread, KubeProfile
 from steersman.workloads.formats.kubernetes.objects import Objects
@@ -90,9 +90,7 @@ class Live:
         found = self.cache.pods[f"default/{name}"]
         query, state = PodQuery(*self.cache.number(found)), self.cache.state
         scores, choice = self.decider.scores(query), self.decider.choose(query)
-        kept = np.flatnonzero(scores >= 0).tolist()
-        names = {state.nodes[n].name: int(scores[n]) for n in kept} if len(kept) > 1 else {}
-        return "" if choice is None else state.nodes[choice.slot].name, names
+        return named(state, -1 if choice is None else choice.slot, scores)
 
     def simulated(self, name: str) -> tuple[str, dict[str, int]]:
         """The same in a simulation that is given the objects as they are."""
@@ -107,13 +105,13 @@ class Live:
                 state.place(each, ids[each][0], state.slots[on], labels_id=ids[each][1], force=True)
         found = Objects(Document(each, "", "") for each in self.selecting.values())
         kube = KubeDecisions(state, found.services())
-        chosen = kube.choose(*ids[name])
-        return "" if chosen < 0 else state.nodes[chosen].name, scored(state, kube.arrays)
+        return named(state, kube.choose(*ids[name]), kube.scores(*ids[name]))
 
 
-def scored(state: ClusterState, kube: KubeArrays) -> dict[str, int]:
-    kept = kube.kept[: kube.cursor[KEPT]].tolist()
-    return {state.nodes[n].name: int(kube.total[i]) for i, n in enumerate(kept)} if len(kept) > 1 else {}
+def named(state: ClusterState, chosen: int, scores: np.ndarray) -> tuple[str, dict[str, int]]:
+    kept = np.flatnonzero(scores >= 0).tolist()
+    names = {state.nodes[n].name: int(scores[n]) for n in kept} if len(kept) > 1 else {}
+    return "" if chosen < 0 else state.nodes[chosen].name, names
 
 
 def selecting(kind: str, name: str, *, namespace: str = "default", **selector: Any) -> Object:

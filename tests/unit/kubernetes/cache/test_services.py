@@ -5,12 +5,12 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.kube_decisions import KubeDecisions
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, PodSelector, Requests, Requirement
 from steersman.cluster.state import ClusterState
-from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
+from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE, kube_arrays
 from steersman.workloads.formats.kubernetes.controllers import services_of, services_to_objects
 from steersman.workloads.formats.kubernetes.objects import Objects, write_services
 from steersman.workloads.formats.yaml_documents import Document, read_documents
@@ -149,5 +149,5 @@ def test_expressions_are_looked_up_like_a_pods_own_selector():
     pod = Pod("p", PodClass(Requests(1, 1)), labels={"tier": "", "track": "old"})
     row = state.labels_id(pod)
     state.class_id(pod.pod_class)
-    number = int(KubeDecisions(state, given).arrays.default_selector[row])
+    number = int(kube_arrays(state, given).default_selector[row])
     assert number == state.terms.selector_id(PodSelector((TIERED, OLD_OR_NEW), frozenset(("default",))), living=True)

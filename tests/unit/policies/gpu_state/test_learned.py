@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.decision_states import decision_state
+from tests.support.decision_states import of_run, pod_features, tables_of
 from tests.support.nightly import examples
 from tests.support.weights import fgd_weights
 
@@ -15,17 +15,15 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.objectives.fragmentation import fragmented_milli
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.gpu_state import gpu_features as g
-from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
+from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT, WEIGHTS
 from steersman.policies.gpu_state.leftover_tables import PLANNED
-from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.heuristics import HeuristicPolicy
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.node_scores.local_scores import FGD, NAMES
-from steersman.policies.observations.encoding import encode_pods
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.formats.openb import embedded
@@ -86,9 +84,7 @@ def test_kernel_matches_numpy_scores_and_picks_the_best(workload, seed):
     execution = Execution(simulator, plan, LinearPolicy("l", weights), seed, record=False)
     for arrival in range(len(workload.pods)):
         c, labels = int(execution.class_id[arrival]), int(execution.labels_id[arrival])
-        cluster = decision_state(execution)
-        rows = np.zeros((len(workload.nodes), WEIGHTS))
-        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
+        rows = of_run(execution).features(c)
         feasible = execution.state.mask(c, labels)
         scores = rows @ weights[kind_of(execution, c)]
         kept = execution.engine.scores(c, labels, len(scores))
@@ -115,23 +111,21 @@ def test_fgd_weights_reproduce_fgd_exactly():
 
 
 def look(workload):
-    """The run of FGD's weights at its end, the arrays of its decisions, and the state features of all nodes."""
+    """The run of FGD's weights at its end, the class of a pod of nothing, and the state features of all nodes."""
     simulator = Simulator(workload)
     plan = schedule(workload, "arrivals", seed=1, ratio=1.3, load=None)
     execution = Execution(simulator, plan, LinearPolicy("l", fgd_weights()), 1, record=False)
     execution.finish(None)
-    cluster = decision_state(execution)
-    rows = np.zeros((len(workload.nodes), WEIGHTS))
     c = execution.state.class_id(PodClass(Requests(cpu_milli=0, memory_bytes=0)))
-    write_node_features(cluster.learned, cluster.profile, cluster.nodes, execution.state.class_arrays, c, rows)
-    return execution, cluster, rows
+    return execution, c, of_run(execution).features(c)
 
 
 @settings(max_examples=examples(12), deadline=None)
 @given(workloads())
 def test_features_match_their_names(workload):
-    _, cluster, rows = look(workload)
-    nodes = cluster.nodes
+    execution, _, rows = look(workload)
+    nodes = execution.state.arrays
+    profile, tables = tables_of(execution.policy, execution.state, execution.simulator.profile)
     features = {feature.name: rows[:, i] for i, feature in enumerate(GPU.node)}
     left = nodes.gpu_free / GPU_MILLI
     there = np.arange(left.shape[1])[None, :] < nodes.gpu_count[:, None]
@@ -140,9 +134,8 @@ def test_features_match_their_names(workload):
     np.testing.assert_allclose(features["whole_devices_after"], ((left == 1) & there).sum(axis=1))
     np.testing.assert_allclose(features["part_devices_after"], partial.sum(axis=1))
     np.testing.assert_allclose(features["part_idle_after"], (left * partial).sum(axis=1), atol=1e-5)
-    profile = typical_pods(workload.pods)
     cpu, gpu, memory = (
-        sum(pod.share * amount(pod) for pod in profile)
+        sum(pod.share * amount(pod) for pod in typical_pods(workload.pods))
         for amount in (
             lambda pod: pod.cpu_milli,
             lambda pod: pod.gpu_count * pod.gpu_milli,
@@ -154,29 +147,25 @@ def test_features_match_their_names(workload):
         usable = np.minimum(usable, np.trunc(nodes.free[:, MEMORY] * (cpu / memory)))
     unit = GPU_MILLI * cpu / gpu if gpu else 12000
     np.testing.assert_allclose(features["cpu_left_after"], usable / unit, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(features["fragmented_after"], cluster.fragments.total / GPU_MILLI, atol=1e-4)
+    np.testing.assert_allclose(features["fragmented_after"], fragmented_milli(profile, nodes) / GPU_MILLI, atol=1e-4)
     np.testing.assert_allclose(features["left_squares_after"], (left**2).sum(axis=1), atol=1e-5)
-    table = cluster.learned.leftovers.by_left[:, PLANNED]
+    table = tables.by_left[:, PLANNED]
     expected = (table[nodes.gpu_free] * there).sum(axis=1)
     np.testing.assert_allclose(features["lost_planned_after"], expected, rtol=1e-4, atol=1e-4)
     for low, column in zip([f.low for f in GPU.node], rows.T, strict=True):
         assert (column >= low - 1e-6).all()
-    np.testing.assert_allclose(rows[:, g.FEATURES : 2 * g.FEATURES], 0, atol=1e-6)  # a pod of nothing changes nothing
+    np.testing.assert_allclose(rows[:, FEATURES : 2 * FEATURES], 0, atol=1e-6)  # a pod of nothing changes nothing
 
 
 @settings(max_examples=8, deadline=None)
 @given(workloads(), st.integers(0, 100))
 def test_the_order_of_devices_does_not_matter(workload, seed):
-    execution, cluster, rows = look(workload)
-    nodes = cluster.nodes
+    execution, c, rows = look(workload)
+    nodes = execution.state.arrays
     rng = np.random.default_rng(seed)
     for n, count in enumerate(nodes.gpu_count):
         nodes.gpu_free[n, :count] = rng.permutation(nodes.gpu_free[n, :count])
-    again = np.zeros_like(rows)
-    c = execution.state.class_id(PodClass(Requests(cpu_milli=0, memory_bytes=0)))
-    cluster.learned.feature_keys[:] = 0  # nothing is known any more
-    write_node_features(cluster.learned, cluster.profile, nodes, execution.state.class_arrays, c, again)
-    np.testing.assert_allclose(again, rows, atol=1e-5)
+    np.testing.assert_allclose(of_run(execution).features(c), rows, atol=1e-5)
 
 
 def test_a_policy_never_refuses_a_pod_that_fits():
@@ -224,13 +213,10 @@ def test_network_output_is_added_to_the_linear_score(workload, seed, hidden):
     network = random_network(seed, *hidden)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)
     execution = Execution(simulator, plan, LinearPolicy("m", weights, network=network), seed, record=False)
-    rows, classes = np.zeros((len(workload.nodes), WEIGHTS)), execution.state.class_arrays
-    pods = np.zeros((len(classes.gpu_count), len(GPU.pod)), dtype=np.float32)
-    encode_pods(classes, pods)
+    pods = pod_features(execution.state.class_arrays)
     for step, (c, labels) in enumerate(zip(execution.class_id, execution.labels_id, strict=True)):
-        cluster = decision_state(execution)
+        rows = of_run(execution).features(int(c))
         kept = execution.engine.scores(int(c), int(labels), len(rows))
-        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
         execution.advance(step + 1)
         fit = rows.any(axis=1)
         expected = rows @ weights[kind_of(execution, c)] + network_scores(network, rows, pods[c])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from studies.environments.toy_environment import ToyVectorEnv
-from tests.support.decision_states import decision_state
+from tests.support.decision_states import of_run
 from tests.support.errors import raises
 from tests.support.nightly import examples
 
@@ -24,7 +24,6 @@ from steersman.core.errors import InputError
 from steersman.policies.features import CLUSTER, GPU, POD_KINDS, TELEMETRY
 from steersman.policies.files.policy_file import CARD, Card, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
-from steersman.policies.gpu_state.views import write_node_features
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import MASKED, first_best
 from steersman.policies.networks.numpy_networks import open_network
@@ -126,13 +125,11 @@ def test_score_table_matches_torch():
     compared = 0
     for arrival in range(0, len(workload.pods) - 1, 6):
         execution.advance(arrival)
-        cluster, c = decision_state(execution), int(execution.class_id[arrival])
-        labels = int(execution.labels_id[arrival])
-        rows = np.zeros((len(workload.nodes), WEIGHTS))
-        write_node_features(cluster.learned, cluster.profile, cluster.nodes, cluster.classes, c, rows)
+        c, labels = int(execution.class_id[arrival]), int(execution.labels_id[arrival])
+        rows, classes = of_run(execution).features(c), execution.state.class_arrays
         mask = execution.state.mask(c, labels)
         _, pod, context, _, groups = observe(GPU, arrival, len(mask))
-        kind = cluster.classes.gpu_count[c], cluster.classes.gpu_milli[c]
+        kind = classes.gpu_count[c], classes.gpu_milli[c]
         pod[:POD_KINDS] = np.eye(POD_KINDS)[0 if kind[0] == 0 else 3 if kind[0] > 1 else 2 if kind[1] == 1000 else 1]
         observation = rows.astype(np.float32), pod, context, mask, groups
         with torch.no_grad():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from studies.environments.latency import BASELINE, TASKS
 from tests.support.errors import raises
+from tests.support.kube_decisions import KubeDecisions
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.node_metrics import (
@@ -25,7 +26,6 @@ from steersman.policies.node_metrics.arrays import (
     SOFT,
 )
 from steersman.policies.node_metrics.rules import METRIC_RULES, SIBLING_LOAD_PRIOR
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.workloads.generators.latency_settings import LatencySettings
 from steersman.workloads.workload import SpreadSelectors
 

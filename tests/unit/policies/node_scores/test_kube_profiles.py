@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.support.kube_decisions import KubeDecisions
 
 from steersman.cluster.model import (
     Constraints,
@@ -18,7 +19,6 @@ from steersman.cluster.model import (
 from steersman.cluster.state import ClusterState
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.node_scores.default_spreading import scheduled_by
-from steersman.policies.node_scores.kube_kernels import KubeDecisions
 from steersman.policies.node_scores.kube_profile import (
     LEAST_ALLOCATED,
     MOST_ALLOCATED,

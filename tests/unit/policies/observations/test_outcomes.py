@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.bounds.clusters import SHAPES, workload
+from tests.support.small_clusters import SHAPES, workload
 
 from steersman.cluster.arrays import best_devices
 from steersman.cluster.pod_query import OwnerPods, PodQuery
