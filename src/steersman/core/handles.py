@@ -215,7 +215,7 @@ class CoreDecider:
         return parts[:count]
 
     def features(self, class_id: int) -> Floats:
-        """Return the features of view `gpu` by which a learned policy scores a class, [N, 31]; 0 where it has no room."""
+        """Return the features by which a learned policy scores a class, [N, 31]; 0 where it has no room."""
         out = np.empty((self._nodes, LEARNED_FEATURES))
         call("decider_features", self._number, class_id, out, out.size)
         return out
