@@ -28,8 +28,7 @@ EXERCISES = Path(__file__).with_name("exercises.py")
 
 def commands() -> Iterator[list[str]]:
     """Return the arguments of Python for every command that is run."""
-    for name in ("policies", "environments"):
-        yield [str(EXERCISES), name]
+    yield [str(EXERCISES)]
     for arguments in (
         *(
             ("simulate", *SMALL, "--policy", policy, "--protocol", protocol, "--output", f"{policy}-{protocol}")

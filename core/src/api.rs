@@ -3,6 +3,8 @@
 //! Every function returns a number of at least 0, or -1 where `steersman_error` has the text. Arrays are pointers and
 //! lengths; in WebAssembly a host allocates them by `steersman_allocate`.
 
+mod telemetry;
+
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -12,7 +14,9 @@ use crate::batch::{Batch, Observations, Results};
 use crate::cluster::{Cluster, read_nodes};
 use crate::decide::{Choice, Decider, NodeRule};
 use crate::engine::{Engine, Outcome, SUMS, State, Stop};
+use crate::episode::write_rewards;
 use crate::fragmentation::{CAUSES, Profile};
+use crate::live_model::LiveModel;
 use crate::live_order::LiveOrder;
 use crate::planning::{AMOUNTS, Requests};
 use crate::policy::Policy;
@@ -43,6 +47,7 @@ enum Object {
     RunTimes(Arc<Mutex<RunTimes>>),
     /// With the run times that its estimates follow.
     LiveOrder(Arc<Mutex<LiveOrder>>, Arc<Mutex<RunTimes>>),
+    Model(Arc<Mutex<LiveModel>>),
 }
 
 thread_local! {
@@ -110,6 +115,13 @@ fn with_batch(number: i64, call: impl FnOnce(&mut Batch) -> Result<i64>) -> i64 
     answer(|| match object(number)? {
         Object::Batch(batch) => ask(&batch, call),
         _ => Err(format!("object {number} is not a batch")),
+    })
+}
+
+fn with_model(number: i64, call: impl FnOnce(&mut LiveModel) -> Result<i64>) -> i64 {
+    answer(|| match object(number)? {
+        Object::Model(model) => ask(&model, call),
+        _ => Err(format!("object {number} is not a model")),
     })
 }
 
@@ -1097,6 +1109,46 @@ pub unsafe extern "C" fn steersman_batch_loads(batch: i64, e: usize, loads: *mut
     })
 }
 
+/// Write the figures of episodes with latencies so far, [E, 13], see `Totals::figures`.
+///
+/// # Safety
+/// `figures` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_figures(batch: i64, figures: *mut f64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let figures = unsafe { std::slice::from_raw_parts_mut(figures, length) };
+    with_batch(batch, |batch| {
+        for (e, row) in figures.chunks_exact_mut(13).enumerate() {
+            row.copy_from_slice(&batch.episode(e)?.latencies()?.figures());
+        }
+        Ok(0)
+    })
+}
+
+/// Write what is true now in an episode with latencies: its time in seconds, and the pods of each node and the milliseconds
+/// that the current pod's users would have there, [N, 2].
+///
+/// # Safety
+/// `time` has room for a number, and `nodes` for `length`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_batch_truth(
+    batch: i64,
+    e: usize,
+    time: *mut f64,
+    nodes: *mut f64,
+    length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (time, nodes) =
+        unsafe { (std::slice::from_raw_parts_mut(time, 1), std::slice::from_raw_parts_mut(nodes, length)) };
+    with_batch(batch, |batch| {
+        let episode = batch.episode(e)?.latencies()?;
+        time[0] = episode.now();
+        let truth: Vec<[f64; 2]> = episode.truth().iter().map(|node| [node.pods as f64, node.latency]).collect();
+        fill(nodes, truth.as_flattened())
+    })
+}
+
 /// Make a copy of an episode's run; return its number.
 #[unsafe(no_mangle)]
 pub extern "C" fn steersman_batch_engine(batch: i64, e: usize) -> i64 {
@@ -1331,4 +1383,31 @@ pub unsafe extern "C" fn steersman_requests_undo(
         )
     };
     answer(|| Requests::new(sizes, sequence)?.undo(chosen, devices, sums, counts).map(|()| 0))
+}
+
+/// Write the rewards of actions, [E], from the states before and after them, [E, 16] each.
+///
+/// # Safety
+/// `objectives` and `weights` have `objective_count` numbers, `rewards` room for `count`, the states 16 times as many.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_rewards(
+    objectives: *const i64,
+    weights: *const f64,
+    objective_count: usize,
+    before: *const f64,
+    after: *const f64,
+    rewards: *mut f64,
+    count: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (objectives, weights, before, after, rewards) = unsafe {
+        (
+            std::slice::from_raw_parts(objectives, objective_count),
+            std::slice::from_raw_parts(weights, objective_count),
+            std::slice::from_raw_parts(before, 16 * count),
+            std::slice::from_raw_parts(after, 16 * count),
+            std::slice::from_raw_parts_mut(rewards, count),
+        )
+    };
+    answer(|| write_rewards(objectives, weights, before, after, rewards).map(|()| 0))
 }

@@ -3,6 +3,7 @@
 use crate::arrays::{Arrays, Result, index};
 use crate::deployments::Filling;
 use crate::episode::{Episode, RunEpisode, STATES, Step};
+use crate::latency::LatencyEpisode;
 use crate::views::Observation;
 
 /// Episodes that are stepped together.
@@ -59,8 +60,8 @@ impl Batch {
 
     /// Begin an episode; return whether it asks. Its results are those of the last step.
     ///
-    /// What the arrays describe decides its kind, see `Filling::begin` and `RunEpisode::begin`; without classes of pods it
-    /// is another one of the kind that this environment had, see `Episode::again`.
+    /// What the arrays describe decides its kind, see `Filling::begin`, `LatencyEpisode::begin` and `RunEpisode::begin`;
+    /// without a penalty it is another one of the kind that this environment had, see `Episode::again`.
     pub fn begin(
         &mut self,
         e: i64,
@@ -75,19 +76,18 @@ impl Batch {
         // A smaller cluster than before leaves no rows of the larger one.
         row.nodes.fill(0.0);
         row.mask.fill(0);
-        let width = row.nodes.len() / row.mask.len().max(1);
-        if let (false, Some(episode)) = (arrays.has("classes.request"), &mut self.episodes[e]) {
-            let (nodes, width) = episode.shape()?;
-            let asks = episode.again(&arrays, &mut row.first(nodes, width)?)?;
+        let is_like_the_last = !arrays.has("episode.penalty");
+        if let (true, Some(episode)) = (is_like_the_last, &mut self.episodes[e]) {
+            let asks = episode.again(&arrays, row)?;
             results[e].write_states(&**episode)?;
             return Ok(asks);
         }
-        let nodes = arrays.list::<i64>("nodes.gpu_count")?.len();
-        let mut observation = row.first(nodes, width)?;
         let (episode, asks): (Box<dyn Episode>, bool) = if arrays.has("filling.targets") {
-            boxed(Filling::begin(&arrays, &mut observation)?)
+            boxed(Filling::begin(&arrays, row)?)
+        } else if arrays.has("latency.filters") {
+            boxed(LatencyEpisode::begin(&arrays, row)?)
         } else {
-            boxed(RunEpisode::begin(&arrays, &mut observation)?)
+            boxed(RunEpisode::begin(&arrays, row)?)
         };
         results[e].write_states(&*episode)?;
         self.episodes[e] = Some(episode);

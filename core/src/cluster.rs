@@ -46,6 +46,11 @@ pub struct Class {
 }
 
 impl Class {
+    pub fn without_gpus(request: Vec<i64>, nonzero: [i64; 2]) -> Self {
+        let (gpu_count, gpu_milli, gpu_column, constraint) = (0, 0, 0, 0);
+        Class { requested: requested(&request), request, nonzero, gpu_count, gpu_milli, gpu_column, constraint }
+    }
+
     /// Whether pods want a part of one device.
     pub fn is_share(&self) -> bool {
         self.gpu_count == 1 && self.gpu_milli < GPU

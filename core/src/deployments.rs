@@ -207,7 +207,8 @@ impl Episode for Filling {
         self.clear();
         (self.before, self.after) = (self.now.clone(), self.now.clone());
         let asks = self.find_next();
-        self.observe(asks, observation)?;
+        let (nodes, width) = self.shape()?;
+        self.observe(asks, &mut observation.first(nodes, width)?)?;
         Ok(asks)
     }
 

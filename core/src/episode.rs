@@ -3,6 +3,7 @@
 use crate::arrays::{Arrays, Result, index};
 use crate::cluster::GPU;
 use crate::engine::{Engine, Stop};
+use crate::latency::LatencyEpisode;
 use crate::rules::RULES;
 use crate::views::{Observation, Summary};
 
@@ -17,7 +18,7 @@ pub trait Episode: Send {
 
     /// Begin another episode, of which the arrays say what differs; observe its first pod. Return whether there is one.
     fn again(&mut self, _: &Arrays, _: &mut Observation) -> Result<bool> {
-        Err("classes.request: missing".to_owned())
+        Err("episode.penalty: missing".to_owned())
     }
 
     /// How many episodes of this kind a thread should step at least, since waking it takes microseconds.
@@ -44,6 +45,11 @@ pub trait Episode: Send {
     /// The shares of CPU and memory in use by node.
     fn loads(&self) -> Result<Vec<[f64; 2]>> {
         Err("nodes of a run are read from its engine".to_owned())
+    }
+
+    /// The episode, if it is one with latencies.
+    fn latencies(&self) -> Result<&LatencyEpisode> {
+        Err("the episode has no latencies".to_owned())
     }
 
     /// The run, if it is one.
@@ -142,6 +148,11 @@ impl Steps {
         Ok(Steps { penalty: penalty[0], limit, taken: Vec::new() })
     }
 
+    #[cfg(test)]
+    pub fn of(penalty: f64, limit: usize) -> Self {
+        Steps { penalty, limit, taken: Vec::new() }
+    }
+
     /// Note an action; return its node if the pod may run there.
     pub fn take(&mut self, action: i64, mask: &[i8]) -> Option<usize> {
         self.taken.push(action);
@@ -203,7 +214,8 @@ impl RunEpisode {
             engine,
         };
         let asks = episode.run_to_next_decision();
-        episode.observe(asks, observation)?;
+        let (nodes, width) = episode.shape()?;
+        episode.observe(asks, &mut observation.first(nodes, width)?)?;
         Ok((episode, asks))
     }
 
@@ -291,4 +303,21 @@ impl Episode for RunEpisode {
     fn engine(&self) -> Result<&Engine> {
         Ok(&self.engine)
     }
+}
+
+/// Write the rewards of actions, from the states before and after them, 16 numbers each.
+pub fn write_rewards(
+    numbers: &[i64],
+    weights: &[f64],
+    before: &[f64],
+    after: &[f64],
+    rewards: &mut [f64],
+) -> Result<()> {
+    let objectives = numbers.iter().zip(weights).map(|(number, weight)| Ok((Objective::read(*number)?, *weight)));
+    let reward = Reward(objectives.collect::<Result<_>>()?);
+    let states = before.chunks_exact(STATES / 3).zip(after.chunks_exact(STATES / 3));
+    for (value, (before, after)) in rewards.iter_mut().zip(states) {
+        *value = reward.of(&Summary::from_numbers(before), &Summary::from_numbers(after));
+    }
+    Ok(())
 }

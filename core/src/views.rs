@@ -111,6 +111,32 @@ impl Summary {
         numbers
     }
 
+    /// A state of numbers in that order.
+    pub fn from_numbers(numbers: &[f64]) -> Self {
+        let mut summary = Summary::default();
+        let fields = [
+            &mut summary.nodes,
+            &mut summary.nodes_used,
+            &mut summary.cpu_nodes,
+            &mut summary.cpu_share,
+            &mut summary.cpu_square,
+            &mut summary.cpu_taken,
+            &mut summary.cpu_total,
+            &mut summary.memory_taken,
+            &mut summary.memory_total,
+            &mut summary.gpu_taken,
+            &mut summary.gpu_total,
+            &mut summary.fragmented,
+            &mut summary.waiting,
+            &mut summary.pod_seconds_waited,
+            &mut summary.rack_locality,
+        ];
+        for (field, number) in fields.into_iter().zip(numbers) {
+            *field = *number;
+        }
+        summary
+    }
+
     /// The mean over nodes of the share of CPU in use.
     fn cpu_mean(&self) -> f64 {
         self.cpu_share / self.cpu_nodes.max(1.0)

@@ -210,7 +210,7 @@ seconds of a training: {"; ".join(costs)}. Evaluated are the clusters and worklo
 by seed. The state is partly observed. Nodes are scraped every {settings["scrape_interval"]:.0f} s, a sample has an
 error of {100 * settings["noise"]:.0f} %, and {100 * settings["missed"]:.0f} % of scrapes begin an outage. CPU is a rate
 between two scrapes, traffic a rate over 5 minutes. Figures are true values, not measured ones. Learned `latency-aware`
-policies choose among the nodes that the filter of hard limits leaves (`policies.node_metrics.latency_filter`); rules
+policies choose among the nodes that the filter of hard limits leaves (`core/src/telemetry.rs`); rules
 and kube-scheduler do without. A hard limit counts as broken avoidably if some node with room could have met it.
 
 {tables.markdown(header, rows)}

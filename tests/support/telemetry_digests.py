@@ -56,8 +56,9 @@ def _shown(core: EnvCore, rules: tuple[str, ...]) -> Arrays:
         loads = core.loads(e)
         yield loads
         if isinstance(core, LatencyCore):
-            yield core.pods_on_nodes(e)
-            yield np.array([core.now(e), *(core.latency_of_placement(e, n) for n in range(len(loads)))])
+            truth = core.truth(e)
+            yield truth.pods
+            yield np.array([truth.time, *truth.latency])
 
 
 def _actions(mask: npt.NDArray[np.int8], draws: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -514,6 +514,21 @@ class Batch:
         call("batch_counts", self._number, counts, counts.size)
         return counts
 
+    def figures(self) -> Floats:
+        """Return the figures of episodes with latencies so far, [E, 13], see `envs.latency.environment.FIGURES`."""
+        figures = np.empty((self._count, 13))
+        call("batch_figures", self._number, figures, figures.size)
+        return figures
+
+    def truth(self, e: int, nodes: int) -> tuple[float, Floats]:
+        """Return what is true in an episode with latencies: its time in seconds, and of nodes, [N, 2].
+
+        That is the number of pods, and the milliseconds that the current pod's users would have, NaN without users.
+        """
+        time, truth = np.empty(1), np.empty((nodes, 2))
+        call("batch_truth", self._number, e, time, truth, truth.size)
+        return float(time[0]), truth
+
     def loads(self, e: int, nodes: int) -> Floats:
         """Return the shares of CPU and memory in use on the nodes of an episode, [N, 2]."""
         loads = np.empty((nodes, 2))
@@ -650,3 +665,113 @@ class CoreOrder:
         scores = np.empty(len(pods))
         call("order_scores", self._number, pods, scores, len(scores))
         return scores
+
+
+def rewards_of(numbers: Integers, weights: Floats, before: Floats, after: Floats) -> Floats:
+    """Return the rewards of actions, [E], from the states before and after them, [E, 16], see `objectives.summary`.
+
+    `numbers`, `weights`: [K] of `objectives.measures`.
+    """
+    rewards = np.empty(len(before))
+    states = (np.ascontiguousarray(each, dtype=np.float64) for each in (before, after))
+    call("rewards", numbers, weights, len(numbers), *states, rewards, len(rewards))
+    return rewards
+
+
+class MetricsQuestion:
+    """A pod that wants a node of a live cluster, and what is known of the nodes by their metrics.
+
+    Args:
+        arrays: what `Question::read` in `core/src/telemetry.rs` reads, by name.
+    """
+
+    def __init__(self, arrays: Described) -> None:
+        self._content = _file(arrays)
+        self._nodes = len(arrays["mask"])
+
+    def scores(self, rule: int) -> Floats:
+        """Return a rule's scores, [N], -inf where the pod may not run; see `policies.node_metrics.rules`."""
+        scores = np.empty(self._nodes)
+        call("telemetry_scores", self._content, len(self._content), rule, scores, len(scores))
+        return scores
+
+    def contributions(self, rule: int, node: int, other: int) -> Floats:
+        """Return what distinguishes a node from another, [P, 3].
+
+        A part is its values on both nodes, and how much the first one's score falls with the other's. Parts are the
+        metrics, the latency to the pod's users if it has some, the share of CPU requested, and the owner's pods.
+        """
+        parts = np.empty((MOST_PARTS, 3))
+        count = call("telemetry_contributions", self._content, len(self._content), rule, node, other, parts, parts.size)
+        return parts[:count]
+
+    def within_hard_limit(self) -> tuple[npt.NDArray[np.bool_], int]:
+        """Return the nodes that the pod's hard limit leaves, [N], and what became of it: `LimitOutcome` of the core."""
+        mask = np.empty(self._nodes, dtype=np.int8)
+        outcome = call("telemetry_limit", self._content, len(self._content), mask, len(mask))
+        return mask.astype(np.bool_), outcome
+
+    def observe(self, nodes: Singles, pod: Singles, context: Singles) -> None:
+        """Write what a network observes in the view `telemetry`: rows of nodes, [N, F], the pod, the cluster."""
+        parts = (nodes, pod, context)
+        sizes = np.array([part.size for part in parts], dtype=np.uintp)
+        call("telemetry_observe", self._content, len(self._content), *parts, sizes)
+
+    def outcome(self, node: int, numbers: Integers, weights: Floats) -> tuple[Floats, float]:
+        """Return the estimated state after the pod's placement on a node, [15], and its reward."""
+        outcome = np.empty(16)
+        call("telemetry_outcome", self._content, len(self._content), node, numbers, weights, len(numbers), outcome)
+        return outcome[:-1], float(outcome[-1])
+
+
+class TelemetryModel:
+    """What the nodes of a real cluster would use and measure, by its nodes and pods.
+
+    Times are seconds since the model began. Nodes have numbers in the order in which they came; those after one that is
+    removed move up.
+
+    Args:
+        arrays: what `LiveModel::read` in `core/src/live_model.rs` reads, by name.
+    """
+
+    def __init__(self, arrays: Described) -> None:
+        content = _file(arrays)
+        self._number = call("model_new", content, len(content))
+        weakref.finalize(self, call, "forget", self._number)
+
+    def add_node(self, capacity: Integers, zone: int, system: float, time: float) -> None:
+        """Add a node, which uses `system` milli-CPU without pods. `capacity`: milli-CPU, bytes of memory, pods."""
+        call("model_add_node", self._number, capacity, zone, system, time)
+
+    def change_node(self, node: int, capacity: Integers, time: float) -> None:
+        """Change the capacity of a node."""
+        call("model_change_node", self._number, node, capacity, time)
+
+    def remove_node(self, node: int, time: float) -> None:
+        """Remove a node. Its pods run no more, until they are bound again."""
+        call("model_remove_node", self._number, node, time)
+
+    def bind(self, pod: int, node: int, numbers: Integers, limits: Floats, time: float) -> None:
+        """Bind a pod of any number that runs nowhere.
+
+        Args:
+            numbers: milli-CPU, bytes of memory, kind of application, whether it has users, the seed of its owner's use
+                and that of its own.
+            limits: soft and hard limit in milliseconds.
+        """
+        call("model_bind", self._number, pod, node, numbers, limits, time)
+
+    def unbind(self, pod: int, time: float) -> None:
+        """Forget a pod, if it is known."""
+        call("model_unbind", self._number, pod, time)
+
+    def scrape(self, node: int, time: float) -> Floats | None:
+        """Return what a scrape shows, [7], None if the node cannot be reached; see `LiveModel::scrape` in the core."""
+        sample = np.empty(7)
+        return sample if call("model_scrape", self._number, node, time, sample) else None
+
+    def truth(self, time: float) -> Floats:
+        """Return what is true now, [12], see `envs.latency.live.Truth`."""
+        truth = np.empty(12)
+        call("model_truth", self._number, time, truth)
+        return truth

@@ -6,8 +6,6 @@ whatever a policy decides, so that runs of two policies are paired by their seed
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
@@ -48,30 +46,3 @@ def uniform(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
     """Return a number in [0, 1)."""
     # A float holds 53 bits; more would round up to 1.
     return float(random_bits(rng, e, stream) >> np.uint64(11)) * 2.0**-53
-
-
-@inlined_kernel
-def below(rng: npt.NDArray[np.uint64], e: int, stream: int, bound: int) -> int:
-    """Return an integer in [0, bound)."""
-    return scaled(random_bits(rng, e, stream), bound)
-
-
-@inlined_kernel
-def exponential(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
-    """Return a number with the exponential distribution of mean 1."""
-    # The logarithm of 0 is not taken, since `uniform` is below 1.
-    return -math.log(1.0 - uniform(rng, e, stream))
-
-
-@inlined_kernel
-def normal(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
-    """Return a number with the standard normal distribution (Box and Muller 1958)."""
-    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(rng, e, stream)))
-    return radius * math.cos(2.0 * math.pi * uniform(rng, e, stream))
-
-
-@inlined_kernel
-def split(rng: npt.NDArray[np.uint64], e: int, seed: np.uint64) -> None:
-    """Start the streams of environment `e` from a seed."""
-    for stream in range(rng.shape[1]):
-        rng[e, stream] = mixed(mixed(seed + GOLDEN) + np.uint64(stream) * GOLDEN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -130,7 +130,7 @@ class BatchedCore(EnvCore):
             "episode.penalty": np.array([self._penalty], dtype=np.float64),
             "episode.step_limit": np.array(step_limit),
         }
-        return self._begin_again(e, {**arrays, **rewarded})
+        return self._begin_again(e, {**rewarded, **arrays})
 
     def _begin_again(self, e: int, arrays: Described) -> bool:
         """Begin an episode; of one like the last the arrays say what differs, see `Episode::again` in the core."""
@@ -250,32 +250,3 @@ def unpack(generators: list[np.random.Generator], data: npt.NDArray[np.uint8]) -
     """Set random generators to the states in `data`, see `packed`."""
     for generator, state in zip(generators, json.loads(data.tobytes().decode()), strict=True):
         generator.bit_generator.state = state
-
-
-Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
-
-Array = npt.NDArray[Any]
-
-
-def arrays_of(buffers: tuple[Any, ...], prefix: str = "") -> Iterator[tuple[str, Array]]:
-    """Yield every array in nested named tuples, with its dotted name."""
-    for name, value in _fields(buffers):
-        if isinstance(value, np.ndarray):
-            yield prefix + name, value
-        else:
-            yield from arrays_of(value, f"{prefix}{name}.")
-
-
-def restored(buffers: Tuple, arrays: Mapping[str, Array], prefix: str = "") -> Tuple:
-    """Return the same nested named tuples with copies of the arrays of these dotted names."""
-    arrays_by_field = {}
-    for name, value in _fields(buffers):
-        if isinstance(value, np.ndarray):
-            arrays_by_field[name] = np.array(arrays[prefix + name], dtype=value.dtype, order="C")
-        else:
-            arrays_by_field[name] = restored(value, arrays, f"{prefix}{name}.")
-    return type(buffers)(**arrays_by_field)
-
-
-def _fields(buffers: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    yield from buffers._asdict().items()  # type: ignore[attr-defined]

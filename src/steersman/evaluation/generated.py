@@ -3,8 +3,8 @@
 A run of `deployments` is one filling of a cluster in the simulator's event loop, by any policy; it draws Deployments as
 `steersman/Deployments-v0` does. A run of `latency` is an episode of `steersman/Latency-v0`. There a rule chooses among
 all nodes that a pod fits on: kube-scheduler knows no limits, and `latency-aware` weighs them itself. A learned policy
-chooses among those that `policies.node_metrics.latency_filter.filter_environments` leaves. A live scheduler filters for
-every policy, by `filter_live`.
+chooses among those that the filter of hard limits leaves (`core/src/telemetry.rs`). A live scheduler filters for
+every policy.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions, Shape, node_size
 from steersman.envs.environment import Chooser, Figures, play
 from steersman.envs.latency.environment import FIGURES, LatencyCore, LatencyOptions
+from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
 from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
@@ -155,15 +156,16 @@ def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
                 ObservationArrays(rows, rows.reshape(-1), seen.pod[0], seen.context[0], seen.mask[0, :nodes]),
                 seen.groups[0, :nodes],
             )
-        latency = core.latency_of_placement(0, n)
-        notes.time.append(core.now(0))
-        notes.pods.append(core.pods_on_nodes(0))
+        truth = core.truth(0)
+        latency = float(truth.latency[n])
+        notes.time.append(truth.time)
+        notes.pods.append(truth.pods)
         notes.node.append(n)
         notes.latency.append(latency)
         core.step(np.array([n], dtype=np.int64))
         within = float(core.infos()["within_soft"][0])
         notes.kept.append(within if np.isfinite(latency) else np.nan)
-        notes.rows.append(core.task.row[0].copy())
+        notes.rows.append(core.states[0, AFTER].copy())
         notes.rewards.append(float(core.rewards[0]))
         if core.terminated[0] or core.truncated[0]:
             return notes

@@ -1,7 +1,7 @@
 """Objectives: the reward of an action from the state before it and the state *after* it (rows of `summary`).
 
-To add one: a number, a formula, a line in `measure` and an entry in `BUILT_IN`. A user's own needs none of that, see
-`Objective.function` and `registry`.
+To add one: a number, an entry in `BUILT_IN`, and its formula in `core/src/episode.rs`. A user's own needs none of that,
+see `Objective.function` and `registry`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import GPU_MILLI
 from steersman.core.compiled import inlined_kernel
 from steersman.objectives.summary import (
     CPU_NODES,
@@ -22,17 +21,12 @@ from steersman.objectives.summary import (
     CPU_SQUARE,
     CPU_TAKEN,
     CPU_TOTAL,
-    FRAGMENTED,
     GPU_TAKEN,
     GPU_TOTAL,
-    NODES,
-    NODES_USED,
-    POD_SECONDS_WAITED,
-    RACK_LOCALITY,
 )
 
 ALLOCATION, FRAGMENTATION, BALANCE, MOST_ALLOCATED, LEAST_ALLOCATED, WAITING_TIME, LOCALITY = range(7)
-"""Numbers of the objectives in compiled code."""
+"""Numbers of the objectives in the compiled core."""
 UNCOMPILED = -1
 """Number of objectives that are not compiled."""
 
@@ -68,7 +62,6 @@ class Objective:
 
 Row = npt.NDArray[np.float64]
 
-SECONDS_AN_HOUR = 3600.0
 RESIDUE = 1e-12  # a variance below it is rounding, since the sums are updated by adding and subtracting
 
 
@@ -99,76 +92,6 @@ def cpu_deviation(row: Row) -> float:
     mean = row[CPU_SHARE] / nodes
     variance = row[CPU_SQUARE] / nodes - mean * mean
     return math.sqrt(variance) if variance > RESIDUE else 0.0
-
-
-@inlined_kernel
-def allocation(before: Row, after: Row) -> float:
-    """Return the GPUs that the action allocated. Summed over a run without departures: the GPUs in use at its end."""
-    return float((after[GPU_TAKEN] - before[GPU_TAKEN]) / GPU_MILLI)
-
-
-@inlined_kernel
-def fragmentation(before: Row, after: Row) -> float:
-    """Return (F_before - F_after) / 1000, F the cluster's fragmented GPU milli: GPUs made usable for typical pods."""
-    return float((before[FRAGMENTED] - after[FRAGMENTED]) / GPU_MILLI)
-
-
-@inlined_kernel
-def balance(after: Row) -> float:
-    """Return 1 - 2 s / (s + 1), s the standard deviation over nodes of the share of CPU in use; 1 if all are equal."""
-    s = cpu_deviation(after)
-    return 1.0 - 2.0 * s / (s + 1.0)
-
-
-@inlined_kernel
-def most_allocated(after: Row) -> float:
-    """Return the share of nodes that hold no pod and could be switched off."""
-    return float(1.0 - after[NODES_USED] / max(after[NODES], 1.0))
-
-
-@inlined_kernel
-def least_allocated(after: Row) -> float:
-    """Return 1 - sqrt(mean of u²), u the share of CPU in use on a node: lower and more even use is better."""
-    return 1.0 - math.sqrt(max(after[CPU_SQUARE], 0.0) / max(after[CPU_NODES], 1.0))
-
-
-@inlined_kernel
-def waiting_time(after: Row) -> float:
-    """Return -(pod-hours waited from the action to the next decision). Summed over a run: -(all hours waited)."""
-    return float(-after[POD_SECONDS_WAITED] / SECONDS_AN_HOUR)
-
-
-@inlined_kernel
-def locality(after: Row) -> float:
-    """Return the share of the pods of the placed pod's owner in its rack, itself included; 1 without an owner."""
-    return float(after[RACK_LOCALITY])
-
-
-@inlined_kernel
-def measure(objective: int, before: Row, after: Row) -> float:
-    """Return the reward of one objective."""
-    if objective == ALLOCATION:
-        return allocation(before, after)
-    if objective == FRAGMENTATION:
-        return fragmentation(before, after)
-    if objective == BALANCE:
-        return balance(after)
-    if objective == MOST_ALLOCATED:
-        return most_allocated(after)
-    if objective == LEAST_ALLOCATED:
-        return least_allocated(after)
-    if objective == WAITING_TIME:
-        return waiting_time(after)
-    return locality(after)
-
-
-@inlined_kernel
-def weighted(objectives: npt.NDArray[np.int64], weights: npt.NDArray[np.float64], before: Row, after: Row) -> float:
-    """Return the weighted sum of several objectives' rewards."""
-    total = 0.0
-    for i in range(objectives.shape[0]):
-        total += weights[i] * measure(objectives[i], before, after)
-    return total
 
 
 _FGD = 'Weng et al., "Beware of Fragmentation", USENIX ATC 2023'

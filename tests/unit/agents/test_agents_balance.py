@@ -17,7 +17,6 @@ from steersman.agents.networks.score_networks import build
 from steersman.agents.networks.spec import sizes_of
 from steersman.agents.networks.tensors import as_tensors
 from steersman.agents.ppo import PPO
-from steersman.cluster.arrays import CPU, MEMORY
 from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
 from steersman.policies.features import CLUSTER
@@ -32,15 +31,15 @@ def mixed():
 
 def deviations_after(env, e):
     """The standard deviation that each node would leave, from the amounts themselves; infinite where it may not go."""
-    nodes, filling = env.core.filling.nodes, env.core.filling
-    request = env.core.rules.classes.request[filling.counts[e, 1], CPU]
-    used = nodes.allocatable[e, :, CPU] - nodes.free[e, :, CPU]
+    cores, pod = env.core.capacities(e)[:, 0] / 1000, env.core.observation.pod[e]
+    request = 32 * float(pod[CLUSTER.pod_column("cpu")])
+    used = env.core.loads(e)[:, 0] * cores
     found = []
     for n in range(len(used)):
         after = used.copy()
         after[n] += request
         allowed = env.core.observation.mask[e, n]
-        found.append((after / nodes.allocatable[e, :, CPU]).std() if allowed else np.inf)
+        found.append((after / cores).std() if allowed else np.inf)
     return np.array(found)
 
 
@@ -58,21 +57,21 @@ def test_the_greedy_rule_leaves_the_smallest_deviation_there_can_be(mixed, seed,
 
 def test_cluster_sizes_are_drawn_from_the_given_ones(mixed):
     mixed.reset(seed=3)
-    allocatable = mixed.core.filling.nodes.allocatable
     cores = {1000 * int(cpu) for cpu, _, _ in MIXED_SHAPES}
-    assert set(allocatable[:, :, CPU].ravel()) == cores
-    assert np.array_equal(allocatable[..., MEMORY], allocatable[..., CPU] // 1000 << 32)  # 4 GiB a core
-    first = allocatable[0].copy()
+    first = mixed.core.capacities(0)
+    every = np.concatenate([mixed.core.capacities(e) for e in range(4)])
+    assert set(every[:, 0]) == cores
+    assert np.array_equal(every[:, 1], every[:, 0] // 1000 << 32)  # 4 GiB a core
     mixed.reset(seed=4)
-    assert not np.array_equal(first, mixed.core.filling.nodes.allocatable[0])
+    assert not np.array_equal(first, mixed.core.capacities(0))
     mixed.reset(seed=3)
-    assert np.array_equal(first, mixed.core.filling.nodes.allocatable[0])
+    assert np.array_equal(first, mixed.core.capacities(0))
 
 
 def test_a_share_of_the_clusters_has_nodes_of_one_size():
     env = DeploymentsVectorEnv(200, nodes=4, shapes=MIXED_SHAPES, equal_share=0.5)
     env.reset(seed=1)
-    cores = env.core.filling.nodes.allocatable[..., CPU]
+    cores = np.array([env.core.capacities(e)[:, 0] for e in range(200)])
     equal = (cores == cores[:, :1]).all(1)
     assert 70 < equal.sum() < 130
     assert len(set(cores[equal, 0])) == len(MIXED_SHAPES)

@@ -113,7 +113,7 @@ def source_files(file: Path) -> set[Path]:
 
 def test_cache_keys_cover_only_kernels():
     files = [file for file in PACKAGE.rglob("*.py") if has_kernels(file)]
-    assert len(files) > 40
+    assert files
     keys = {file: source_files(file) for file in files}
     assert all(file in sources for file, sources in keys.items())
     without_kernels = set().union(*keys.values()) - set(files)

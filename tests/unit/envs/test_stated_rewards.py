@@ -17,7 +17,6 @@ from steersman.cluster.arrays import CPU, PODS
 from steersman.cluster.model import GPU_MILLI
 from steersman.envs.observation import AFTER, BEFORE
 from steersman.objectives import summary
-from steersman.objectives.latency import BROKEN
 from steersman.objectives.measures import BUILT_IN
 from steersman.policies.features import CLUSTER
 from steersman.simulation import event_arrays
@@ -28,6 +27,7 @@ ROW = re.compile(r"^\| `([a-z-]+)` \| `([^`]+)` \|", re.M)
 REWARDS = dict(ROW.findall(PAGE.read_text()))
 FUNCTIONS = {"sqrt": math.sqrt, "mean": np.mean, "max": np.max}
 STEPS = 60
+BROKEN = -10.0  # of a hard limit that some node could have kept
 Names = dict[str, Any]
 Measure = Callable[[Any], Names]
 

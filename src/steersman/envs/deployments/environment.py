@@ -195,6 +195,10 @@ class DeploymentsCore(BatchedCore):
             self._start(e, sizes[e], seed)
             self._replay(e, arrays)
 
+    def capacities(self, e: int) -> npt.NDArray[np.int64]:
+        """Return [n, 3] milli-CPU, bytes of memory and pods of the nodes of environment `e`."""
+        return self.sizes[self._drawn[e]]
+
     def names(self, e: int) -> list[str]:
         return [node.name for node in self.workers[: len(self._drawn[e])]]
 

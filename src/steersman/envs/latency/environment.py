@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import MEMORY, PODS
 from steersman.core.errors import SteersmanError, UsageError, unknown_name
-from steersman.envs.base import Arrays, EnvCore, arrays_of, check_limits, known_options, make_options, restored
+from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
-from steersman.envs.latency import kernels as stepping
-from steersman.envs.latency import state
-from steersman.envs.latency.state import NOW, USE_CPU, USE_MEMORY, new_simulator_state
-from steersman.envs.observation import StepResults
+from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
 from steersman.objectives.latency import WITHIN_HARD, WITHIN_SOFT
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
-from steersman.policies.node_metrics.arrays import NODES
-from steersman.policies.node_metrics.latency_filter import filter_environments
-from steersman.policies.node_metrics.rules import decide_all, rule_number
-from steersman.workloads.generators.latency_settings import LatencySettings, checked
+from steersman.policies.node_metrics.rules import rule_number
+from steersman.workloads.generators.latency_settings import LatencySettings, checked, described_settings
 
 FIGURES = {
     "empty_nodes": "nodes",
@@ -51,34 +45,6 @@ Of placements after the warm-up, at the moment after: pods beyond their hard lim
 met it, and in all; pods with limits placed within the soft one; pods refused for lack of room.
 """
 
-
-def figures(total: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the metrics, each [E], of `SimulatorState.total`, [E, 16]; NaN if nothing was counted."""
-    column = total.T
-
-    def share(part: int, whole: int) -> npt.NDArray[np.float64]:
-        quotient = np.full(len(total), np.nan)
-        np.divide(column[part], column[whole], out=quotient, where=column[whole] > 0)
-        return quotient
-
-    result = {
-        "empty_nodes": share(state.EMPTY, state.SAMPLES),
-        "used_nodes": share(state.USED, state.SAMPLES),
-        "cpu_use_deviation_percent": 100.0 * share(state.DEVIATION, state.SAMPLES),
-        "connections_peak": np.where(column[state.SAMPLES] > 0, column[state.PEAK], np.nan),
-        "connections_maximum_mean": share(state.MOST_CONNECTIONS, state.SAMPLES),
-        "hard_limits_broken_avoidable": column[state.HARD_AVOIDABLE].copy(),
-        "hard_limits_broken": column[state.HARD_BROKEN].copy(),
-        "soft_limits_kept_percent": 100.0 * share(state.SOFT_MET, state.LIMITED),
-        "soft_limits_kept_running_percent": 100.0 * share(state.SOFT_NOW, state.LIMITED_NOW),
-        "hard_limits_broken_running_percent": 100.0 * share(state.HARD_NOW, state.LIMITED_NOW),
-        "saturated_nodes_percent": 100.0 * share(state.SATURATED, state.USED),
-        "refused_pods": column[state.REFUSED].copy(),
-        "placed_pods": column[state.PLACED].copy(),
-    }
-    return {name: result[name] for name in FIGURES}
-
-
 RESET_OPTIONS = ("seed", "nodes")
 SEEDS = 1 << 31
 DEFAULT_SETTINGS = LatencySettings()
@@ -94,7 +60,7 @@ class LatencyOptions:
         penalty: cost of an illegal action, which changes nothing else.
         step_limit: steps after which an episode is truncated; None: twice the pods, which only illegal actions reach.
         keep_hard_limits: whether the mask leaves out nodes that put the hard limit of a pod's latency at risk while
-            others do not, see `policies.node_metrics.latency_filter`; None: if `latency-aware` is rewarded.
+            others do not, see `core/src/telemetry.rs`; None: if `latency-aware` is rewarded.
     """
 
     objective: str = "latency-aware"
@@ -107,7 +73,16 @@ class LatencyOptions:
         check_limits(self.penalty, self.step_limit)
 
 
-class LatencyCore(EnvCore):
+class EpisodeTruth(NamedTuple):
+    """What is true in an episode now; no policy knows it."""
+
+    time: float  # seconds since its start
+    pods: npt.NDArray[np.int64]  # [n] on each node
+    # [n] milliseconds that the users of the current pod would have if it ran there; NaN: it has none
+    latency: npt.NDArray[np.float64]
+
+
+class LatencyCore(BatchedCore):
     """E clusters with telemetry.
 
     Every pod that fits on some node is a decision; a pod that fits nowhere is dropped. The reward is computed from the
@@ -118,18 +93,10 @@ class LatencyCore(EnvCore):
         self.options, self.settings = options, checked(options.settings)
         objective = registry.resolve(options.objective)
         check_objectives(objective, "steersman/Latency-v0")
-        super().__init__(count, TELEMETRY, self.settings.max_nodes)
+        super().__init__(count, TELEMETRY, self.settings.max_nodes, objective, options.penalty)
         is_latency_aware = any(each.name == "latency-aware" for each in objective.objectives)
         self.filters = is_latency_aware if options.keep_hard_limits is None else options.keep_hard_limits
-        self.simulator = new_simulator_state(self.settings, count)
-        self.task = stepping.LatencyConfig(
-            objectives=np.array([TELEMETRY_OBJECTIVES[each.name] for each in objective.objectives], dtype=np.int64),
-            weights=np.array(objective.weights, dtype=np.float64),
-            row=np.zeros((count, summary.COLUMNS)),
-            counts=np.zeros((count, stepping.COUNTS), dtype=np.int64),
-            penalty=float(options.penalty),
-            step_limit=2 * self.settings.pods if options.step_limit is None else options.step_limit,
-        )
+        self._seeds, self._nodes = np.zeros((2, count), dtype=np.int64)
 
     def start(self, e: int, rng: np.random.Generator, options: Mapping[str, Any]) -> None:
         """Begin an episode, see `EnvCore`. Options: `seed`, `nodes` (up to `max_nodes`)."""
@@ -142,32 +109,30 @@ class LatencyCore(EnvCore):
             raise UsageError(f"reset option 'seed' must be less than 2^63, not {seed}")
         if not 2 <= nodes <= self.max_nodes:
             raise UsageError(f"reset option 'nodes' must be from 2 to {self.max_nodes}, not {nodes}")
-        if not stepping.begin(self.simulator, self.settings, self.task, self.observation, e, np.uint64(seed), nodes):
+        self._start(e, seed, nodes)
+
+    def _start(self, e: int, seed: int, nodes: int) -> None:
+        drawn = {"latency.seed": np.array(seed), "latency.nodes": np.array(nodes)}
+        zones = self.observation.groups[e, :, 0]
+        zones[:] = -1
+        zones[:nodes] = np.arange(nodes) % self.settings.zones
+        if self._nodes[e]:
+            asks = self._begin_again(e, drawn)
+        else:
+            numbers = [TELEMETRY_OBJECTIVES[each.name] for each in self.objective.objectives]
+            limit = 2 * self.settings.pods if self.options.step_limit is None else self.options.step_limit
+            task = {
+                "episode.objectives": np.array(numbers, dtype=np.int64),
+                "episode.weights": np.array(self.objective.weights, dtype=np.float64),
+                "latency.filters": np.array(int(self.filters)),
+            }
+            asks = self._begin(e, drawn | task | described_settings(self.settings), limit)
+        self._seeds[e], self._nodes[e] = seed, nodes
+        if not asks:
             raise SteersmanError("no pod fits on any node")
-        # The filter narrows the mask that agents see; a node outside it counts as illegal.
-        if self.filters:
-            filter_environments(self.simulator.scheduler_view, self.observation.mask, e, e + 1)
-
-    def step(self, actions: npt.NDArray[np.int64]) -> None:
-        stepping.step(
-            self.simulator,
-            self.settings,
-            self.task,
-            self.observation,
-            actions,
-            StepResults(self.rewards, self.terminated, self.truncated),
-        )
-        if self.filters:
-            filter_environments(self.simulator.scheduler_view, self.observation.mask, 0, self.count)
-
-    def heuristic(self, rule: int) -> npt.NDArray[np.int64]:
-        """Return [E] what a rule of `policies.node_metrics.rules` would do among the nodes of the mask."""
-        actions = np.zeros(self.count, dtype=np.int64)
-        decide_all(rule, self.simulator.scheduler_view, self.observation.mask, actions)
-        return actions
 
     def rule_actions(self, name: str) -> npt.NDArray[np.int64]:
-        """Return [E] what the rule of that name would do. Raises UsageError: there is none."""
+        """Return [E] what the rule of that name (`policies.node_metrics.rules`) would do. Raises UsageError: none."""
         return self.heuristic(rule_number(name))
 
     def infos(self) -> Arrays:
@@ -175,7 +140,7 @@ class LatencyCore(EnvCore):
 
         When an episode ends its metrics, see `envs.latency.environment`, are included.
         """
-        row, counts = self.task.row, self.task.counts
+        row, kept = self.states[:, AFTER], self._batch.counts()[:, 2]
         nodes = np.maximum(row[:, summary.CPU_NODES], 1)
         mean = row[:, summary.CPU_SHARE] / nodes
         ended = (self.terminated | self.truncated).any()
@@ -183,56 +148,36 @@ class LatencyCore(EnvCore):
             "cpu_used": mean,
             "node_variance": np.maximum(row[:, summary.CPU_SQUARE] / nodes - mean**2, 0.0),
             "nodes_used": row[:, summary.NODES_USED].copy(),
-            "illegal": counts[:, stepping.ILLEGAL] == 1,
-            "within_soft": counts[:, stepping.KEPT] == WITHIN_SOFT,
-            "within_hard": counts[:, stepping.KEPT] <= WITHIN_HARD,
+            "illegal": self.illegal,
+            "within_soft": kept == WITHIN_SOFT,
+            "within_hard": kept <= WITHIN_HARD,
         }
 
     def figures(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Return metrics of each episode so far, [E] by name (`episode_metrics`); read them before the next reset."""
-        return figures(self.simulator.total)
+        """Return metrics of each episode so far, [E] by name (`FIGURES`); read them before the next reset."""
+        return dict(zip(FIGURES, self._batch.figures().T, strict=True))
 
-    def now(self, e: int) -> float:
-        """Return the seconds since the start of the episode of environment `e`."""
-        return float(self.simulator.clock[e, NOW])
-
-    def pods_on_nodes(self, e: int) -> npt.NDArray[np.int64]:
-        """Return [n] the pods on each node of environment `e`."""
-        # Flat arrays: environment `e` has the rows from e N on, see `policies.node_metrics.arrays`.
-        first, count = e * self.max_nodes, int(self.simulator.scheduler_view.counts[e, NODES])
-        nodes = self.simulator.scheduler_view.nodes
-        return (nodes.allocatable - nodes.free)[first : first + count, PODS]
-
-    def latency_of_placement(self, e: int, n: int) -> float:
-        """Return the milliseconds to its users that the current pod would have on a node; NaN if it has no users."""
-        return float(stepping.placement_latency(self.simulator, self.settings, e, n))
+    def truth(self, e: int) -> EpisodeTruth:
+        """Return what is true in environment `e` now."""
+        time, nodes = self._batch.truth(e, self._nodes[e])
+        return EpisodeTruth(time, nodes[:, 0].astype(np.int64), nodes[:, 1])
 
     def state(self) -> Arrays:
-        arrays = dict(arrays_of(self.simulator, "world."))
-        arrays |= {"task.row": self.task.row, "task.counts": self.task.counts}
-        return arrays | {f"observation.{name}": array for name, array in arrays_of(self.observation)}
+        """Return how each episode began, and what was done since: playing that again leads to the same state."""
+        return {"seed": self._seeds, "nodes": self._nodes} | self._played()
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.simulator = restored(self.simulator, arrays, "world.")
-        self.task.row[:] = arrays["task.row"]
-        self.task.counts[:] = arrays["task.counts"]
-        for name, array in arrays_of(self.observation):
-            array[:] = arrays[f"observation.{name}"]
+        for e, (seed, nodes) in enumerate(zip(arrays["seed"].tolist(), arrays["nodes"].tolist(), strict=True)):
+            self._start(e, seed, nodes)
+            self._replay(e, arrays)
 
     def names(self, e: int) -> list[str]:
-        zones = self.simulator.scheduler_view.zone[e, : self.simulator.scheduler_view.counts[e, NODES]]
-        return [f"node-{n}-zone-{zone}" for n, zone in enumerate(zones)]
+        return [f"node-{n}-zone-{n % self.settings.zones}" for n in range(self._nodes[e])]
 
     def loads(self, e: int) -> npt.NDArray[np.float64]:
-        count = int(self.simulator.scheduler_view.counts[e, NODES])
-        first = e * self.max_nodes
-        total = self.simulator.scheduler_view.nodes.allocatable[first : first + count]
-        use = self.simulator.node_use[e, :count]
-        cpu = self.simulator.system[e, :count] + (use[:, :, USE_CPU] * self.simulator.load[e]).sum(axis=1)
-        shares = np.full((count, 3), np.nan)
-        shares[:, 0] = np.minimum(cpu / total[:, 0], 1.0)
-        shares[:, 1] = use[:, :, USE_MEMORY].sum(axis=1) / total[:, MEMORY]
-        return shares
+        loads = np.full((self._nodes[e], 3), np.nan)
+        loads[:, :2] = self._batch.loads(e, len(loads))
+        return loads
 
 
 class LatencyEnv(SchedulingEnv):

@@ -1,37 +1,37 @@
-"""Metrics of a live cluster's nodes as a `SchedulerView`, from requests, measured values and a pod's limits.
+"""Metrics of a live cluster's nodes as the compiled core reads them: requests, measured values and a pod's limits.
 
-It is the `SchedulerView` of one environment, so that the rules and the filter of hard limits are the same code as in
-simulation. A slot is a node, and every node is a zone of its own: its latency is its own, whatever its neighbours' are.
+The rules and the filter of hard limits are the same code as in simulation. A slot is a node, and every node is a zone
+of its own: its latency is its own, whatever its neighbours' are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.arrays import CPU, PODS, ClassArrays, NodeArrays
-from steersman.cluster.node_metrics import AGE_LIMIT, CONNECTIONS, CPU_USED, LATENCY, METRICS, NETWORK_RECEIVED
+from steersman.cluster.arrays import CPU, PODS, NodeArrays
+from steersman.cluster.node_metrics import AGE_LIMIT, CONNECTIONS, CPU_USED, LATENCY, METRICS
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.node_metrics.arrays import INDEX, PODS_SINCE, REPLICAS, REQUESTED_SINCE, SchedulerView
-from steersman.policies.node_metrics.estimates import USE_PRIOR
-from steersman.policies.node_metrics.latency_filter import KEPT, KEPT_SAFELY, NOT_KEPT, NOT_MEASURED, filter_live
-from steersman.policies.node_metrics.rules import score_all
+from steersman.core.handles import MetricsQuestion
 from steersman.prometheus.configuration import Assumptions, Configuration
 from steersman.prometheus.store import ALL_USERS, MetricStore, NodeMetricsArrays
 
 HISTORY_SECONDS = 600.0
 REUSE_SECONDS = 1.0  # values are reused for so long unless new ones arrive, and found to be stale so late
-OUTCOMES = {KEPT_SAFELY: "kept safely", KEPT: "kept", NOT_KEPT: "kept by no node", NOT_MEASURED: "not measured"}
-"""Labels of the counter of pods with a hard limit, see `latency_filter.NO_LIMIT`."""
+OUTCOMES = ("", "kept safely", "kept", "kept by no node", "not measured")
+"""What became of a pod's hard limit (`LimitOutcome` of the core), as labels of a counter; "": the pod has none."""
+REQUESTED_SINCE, PODS_SINCE = range(2)
+"""Columns of what changed since a measurement."""
 
 
 Floats = npt.NDArray[np.float64]
+Described = dict[str, npt.NDArray[np.generic]]
 
 
 class Telemetry(Protocol):
@@ -61,7 +61,6 @@ class NodeMetricsView:
         self._raw: tuple[Floats, Floats] | None = None
         self._measured: NodeMetricsArrays | None = None
         self._version, self._resolved_at = -1, -np.inf
-        self._seen: SchedulerView | None = None
 
     def changed(self, slot: int) -> None:
         """Note that a pod was bound to a node or left it, or that the node is another."""
@@ -83,23 +82,19 @@ class NodeMetricsView:
 
     def scores(self, rule: int, query: PodQuery, feasible: npt.NDArray[np.bool_]) -> Floats:
         """Return [N] a rule's score of every slot for a pod, -inf where it may not run (`feasible` [N])."""
-        scores = np.empty(len(feasible))
-        score_all(rule, self._substituted_view(query), feasible.astype(np.int8)[None], 0, scores)
-        return scores
+        return self._question(query, feasible).scores(rule)
 
     def filter_by_hard_limit(
         self, query: PodQuery, feasible: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.bool_], str]:
-        """Return [N] the feasible slots that a pod's hard limit leaves, and the outcome of the limit.
+        """Return [N] the feasible slots that a pod's hard limit leaves, and what became of the limit.
 
-        That is one of `OUTCOMES`, "" without a limit or without telemetry; see `latency_filter`.
+        That is one of `OUTCOMES`, "" without a limit or without telemetry; see `core/src/telemetry.rs`.
         """
-        if self.telemetry is None:
+        if self.telemetry is None or not query.limits.hard < np.inf:
             return feasible, ""
-        mask: npt.NDArray[np.int8] = feasible.astype(np.int8)[None]
-        outcome = filter_live(self._substituted_view(query), mask, 0)
-        left: npt.NDArray[np.bool_] = mask[0] != 0
-        return left, OUTCOMES.get(outcome, "")
+        left, outcome = self._question(query, feasible).within_hard_limit()
+        return left, OUTCOMES[outcome]
 
     def count_decision(self, outcome: str) -> None:
         """Count a decision by the outcome of the pod's hard limit; "": it has none."""
@@ -113,65 +108,54 @@ class NodeMetricsView:
 
         The advantage is how much its score falls if this value alone is replaced by the other's.
         """
-        view, scores = self._substituted_view(query), np.empty(len(feasible))
-        mask: npt.NDArray[np.int8] = feasible.astype(np.int8)[None]
-
-        def score(changed: SchedulerView) -> float:
-            score_all(rule, changed, mask, 0, scores)
-            return float(scores[pair[0]])
-
-        now = score(view)
+        parts = self._question(query, feasible).contributions(rule, *pair).tolist()
+        names = [name for name, _ in METRICS]
+        if query.limits.limited:
+            names.append("latency_milliseconds")
+        names += ["cpu_requested", "pods_of_the_owner"]
         return [
-            (name, value, instead, now - score(changed))
-            for name, value, instead, changed in _feature_swaps(view, *pair)
+            (name, value, instead, advantage) for name, (value, instead, advantage) in zip(names, parts, strict=True)
         ]
 
     # -----------------------------------------------------------------------------------------------------------------
 
-    def _substituted_view(self, query: PodQuery) -> SchedulerView:
-        # Writes into `measured` are safe: `_values` makes new arrays for every call.
-        view = self.scheduler_view(query)
-        measured, nodes = view.measured[0], self.state.arrays
-        requested, pods = _requested(nodes)
-        # Without any value requests stand for use, which keeps the order of nodes.
-        if np.isnan(measured[:, CPU_USED]).all():
-            with np.errstate(invalid="ignore", divide="ignore"):
-                # Slots without a node have no allocatable CPU: the result is NaN or inf there.
-                measured[:, CPU_USED] = 100.0 * USE_PRIOR * requested / nodes.allocatable[:, CPU]
-        if np.isnan(measured[:, CONNECTIONS]).all():
-            measured[:, CONNECTIONS] = pods
-        if np.isnan(measured[:, NETWORK_RECEIVED]).all():
-            measured[:, NETWORK_RECEIVED] = 0.0
-        return view
+    def _question(self, query: PodQuery, feasible: npt.NDArray[np.bool_]) -> MetricsQuestion:
+        return MetricsQuestion(self.described(query) | {"mask": feasible})
 
-    def scheduler_view(self, query: PodQuery) -> SchedulerView:
-        """Return the view for one pod, valid until the next call; a slot without a node has no capacity."""
+    def described(self, query: PodQuery) -> Described:
+        """Return what is known of the slots, `view.*`, and of one pod, `pod.*`, as the core reads it.
+
+        A slot without a node has no capacity. See `Question::read` in `core/src/telemetry.rs`.
+        """
         values, ages, since, users = self._values()
-        nodes, classes = self.state.arrays, self.state.class_arrays
-        if not nodes.free.flags.writeable:  # to compiled code read-only arrays are of another type
-            nodes = NodeArrays(*(array.copy() for array in nodes))
-        count = len(nodes.allocatable)
-        # The buffer is kept between decisions: only a new number of slots changes its shape.
-        if self._seen is None or self._seen.zone.shape[1] != count:
-            self._seen = _empty_view(count, nodes, classes, self._assumptions())
-        view = self._seen
-        view.counts[0] = count, 0
-        view.siblings[0] = 0
+        nodes, classes, c = self.state.arrays, self.state.class_arrays, query.class_id
+        count, assumed = len(nodes.allocatable), self._assumptions()
         owner_pods, limits = query.owner_pods, query.limits
+        siblings = np.zeros(count, dtype=np.int64)
         for slot, number in owner_pods.running.items():
-            view.siblings[0, slot] = number
+            siblings[slot] = number
         # An unknown group of users gets the last column, which is always NaN.
         column = users.get(limits.user, values.shape[1] - 1 - LATENCY) if limits.user else ALL_USERS
-        view.user[0, 0] = column if limits.limited else -1
-        view.limit[0, 0] = limits.soft, limits.hard
-        view.replica[0, 0, REPLICAS] = owner_pods.replicas
         # Pods of the Deployment that are not waiting came before this one.
-        view.replica[0, 0, INDEX] = owner_pods.replicas - owner_pods.waiting
-        one = slice(query.class_id, query.class_id + 1)
-        pod = ClassArrays(
-            **{name: array[one] if name != "allowed" else array for name, array in classes._asdict().items()}
-        )
-        return view._replace(nodes=nodes, pods=pod, measured=values[None], age=ages[None], since=since[None])
+        replicas = [owner_pods.replicas - owner_pods.waiting, owner_pods.replicas]
+        return {
+            "view.allocatable": nodes.allocatable,
+            "view.free": nodes.free,
+            "view.nonzero": nodes.nonzero,
+            "view.measured": values,
+            "view.age": ages,
+            "view.since": since,
+            "view.siblings": siblings,
+            "view.zone": np.arange(count),
+            "view.assumed": np.array(
+                [assumed.service_milliseconds, assumed.link_bytes_per_second, assumed.pod_link_share], dtype=np.float64
+            ),
+            "pod.request": classes.request[c],
+            "pod.nonzero": classes.nonzero[c],
+            "pod.user": np.array(column if limits.limited else -1),
+            "pod.limits": np.array([limits.soft, limits.hard], dtype=np.float64),
+            "pod.replicas": np.array(replicas),
+        }
 
     def _values(self) -> tuple[Floats, Floats, Floats, Mapping[str, int]]:
         """Return [N, M] values and ages, [N, 2] what came since, and the columns of users.
@@ -264,26 +248,6 @@ class History:
         return total / (until - begin) if until > begin else changes[last - 1][1]
 
 
-def _feature_swaps(view: SchedulerView, slot: int, other: int) -> Iterator[tuple[str, float, float, SchedulerView]]:
-    """Yield what may distinguish two slots: name, both values, and the view in which the first has the other's."""
-    columns = {name: column for column, (name, _) in enumerate(METRICS)}
-    if view.user[0, 0] >= 0:
-        columns["latency_milliseconds"] = LATENCY + int(view.user[0, 0])
-    for name, column in columns.items():
-        value, instead = float(view.measured[0, slot, column]), float(view.measured[0, other, column])
-        measured = view.measured.copy()
-        measured[0, slot, column] = instead
-        yield name, value, instead, view._replace(measured=measured)
-    nodes = view.nodes._replace(allocatable=view.nodes.allocatable.copy(), free=view.nodes.free.copy())
-    share = 1.0 - nodes.free[:, CPU] / np.maximum(nodes.allocatable[:, CPU], 1)
-    nodes.allocatable[slot], nodes.free[slot] = nodes.allocatable[other], nodes.free[other]
-    yield "cpu_requested", float(share[slot]), float(share[other]), view._replace(nodes=nodes)
-    siblings = view.siblings.copy()
-    siblings[0, slot] = siblings[0, other]
-    owner_pods = view.siblings[0]
-    yield "pods_of_the_owner", float(owner_pods[slot]), float(owner_pods[other]), view._replace(siblings=siblings)
-
-
 def _names(state: ClusterState) -> list[str | None]:
     return [None if node is None else node.name for node in state.nodes]
 
@@ -292,22 +256,3 @@ def _requested(nodes: NodeArrays) -> tuple[Floats, Floats]:
     """Return [N] milli-CPU that the pods of each node request, and their number."""
     used = (nodes.allocatable - nodes.free).astype(np.float64)
     return used[:, CPU], used[:, PODS]
-
-
-def _empty_view(count: int, nodes: NodeArrays, classes: ClassArrays, assumed: Assumptions) -> SchedulerView:
-    integers = np.int64
-    return SchedulerView(
-        nodes=nodes,
-        pods=classes,
-        counts=np.zeros((1, 2), integers),
-        measured=np.zeros((1, count, LATENCY + 1)),
-        age=np.zeros((1, count, LATENCY + 1)),
-        since=np.zeros((1, count, 2)),
-        siblings=np.zeros((1, count), integers),
-        zone=np.arange(count, dtype=integers)[None],
-        user=np.full((1, 1), -1, integers),
-        limit=np.full((1, 1, 2), np.inf),
-        replica=np.zeros((1, 1, 2), integers),
-        assumed=np.array([[assumed.service_milliseconds, assumed.link_bytes_per_second, assumed.pod_link_share]]),
-        nearest=np.full((1, count), np.nan),
-    )

@@ -1,8 +1,11 @@
-"""Parameters of the simulated telemetry: settings that a user may change, and assumptions about applications."""
+"""Parameters of the simulated telemetry: settings that a user may change, and assumptions about nodes."""
 
 from __future__ import annotations
 
 from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from steersman.core.config.fields import Option
 from steersman.core.errors import UsageError
@@ -11,45 +14,19 @@ MAX_ZONES = 8
 MAX_NODES = 1000
 MAX_PODS = 100_000
 
-# Applications: web servers, caches and workers. What a scheduler may see of one is its requests, its latency limits and
-# the zone of its users; what it really uses is drawn for each Deployment, then for each pod.
+# What is assumed of applications and nodes is in `core/src/latency_settings.rs`; here is what others need.
 WEB, CACHE, WORKER = range(3)
-KIND_SHARES = (0.5, 0.2, 0.3)
-CPU_REQUESTS = ((250, 500, 1000), (500, 1000, 1000), (1000, 2000, 4000))  # milli; 250: the nginx of Matranga's thesis
-MEMORY_REQUESTS = ((256, 512, 1024), (4096, 8192, 16384), (1024, 2048, 4096))  # MiB
-USE_MEDIAN = (0.35, 0.3, 0.6)
-USE_SIGMA = (0.6, 0.5, 0.5)
-"""CPU used over CPU requested, log-normal. Together about 0.6 of what is requested is used, near the 54 % that Rzadca
-et al. (Autopilot, EuroSys 2020) found for jobs whose limits people set. A pod uses `MAX_USE` of its request at most."""
-MAX_USE = 2.0
-POD_SIGMA = 0.2  # how pods of one Deployment differ from each other (log-normal, in everything)
-CONNECTION_MEDIAN = (80.0, 250.0, 3.0)
-CONNECTION_SIGMA = (1.0, 0.7, 0.5)  # connections of a pod, log-normal: a few Deployments have most of them
-MAX_CONNECTIONS = 1000.0  # what a pod can have (nginx as it is shipped handles 512 to 1024 for each worker)
-CONNECTION_BYTES = (10_000.0, 5_000.0, 200_000.0)  # received bytes per second for each connection
-MEMORY_USE = (0.4, 1.0)
-FILESYSTEM_MIB = (50, 500)  # shares of the requested memory, and MiB of a node's filesystem, uniform
-SOFT_LIMITS = (20.0, 35.0, 50.0)
-HARD_FACTORS = (2.0, 3.0, 4.0)
-"""Milliseconds, and the factor of the hard limit; nginx in Matranga's thesis has 35 and 100 ms. Workers have none."""
-
-NODE_CPU = (8_000, 16_000, 32_000)
-NODE_PODS = 110
-MEMORY_PER_CPU = 4 << 30
+CACHE_MEMORY = 4096 << 20  # bytes that the smallest cache requests
+SYSTEM_CPU = (100.0, 400.0)  # milli-CPU of a node without pods
 NODE_FILESYSTEM = 100 << 30
-NODE_NETWORK = 125e6  # a node's milli-CPU is drawn; 4 GiB for each CPU, 100 GiB of disk, 1 Gbit/s in bytes per second
-SYSTEM_CPU = (100.0, 400.0)
-SYSTEM_MEMORY = 1 << 30
-SYSTEM_FILESYSTEM = 20 << 30
-SYSTEM_CONNECTIONS = 20.0  # of a node without pods: kubelet, runtime and monitoring, beside its allocatable
 
-ASSUMED_SERVICE, ASSUMED_LINK, ASSUMED_POD_LINK = 2.0, NODE_NETWORK, 0.15
+ASSUMED_SERVICE, ASSUMED_LINK, ASSUMED_POD_LINK = 2.0, 125e6, 0.15
 """What a scheduler may assume where it has no measurement: milliseconds in which an idle node serves a request, bytes
 per second of a node's link, and the most of it that one pod takes."""
 
 
 class LatencySettings(NamedTuple):
-    """Settings that a user may change; compiled kernels take the tuple as it is."""
+    """Settings that a user may change."""
 
     nodes: int = 12  # nodes of the cluster, 2 or more
     max_nodes: int = 16  # rows of every array of nodes, `nodes` or more; a reset may ask for that many nodes
@@ -112,7 +89,7 @@ LIMITS: dict[str, tuple[float, float]] = {
 
 
 def checked(settings: LatencySettings) -> LatencySettings:
-    """Return the settings with the types that kernels were compiled for."""
+    """Return the settings with the types of their defaults. Raises UsageError: one is out of range."""
     values = {}
     for name, default in LatencySettings()._asdict().items():
         value = getattr(settings, name)
@@ -126,3 +103,11 @@ def checked(settings: LatencySettings) -> LatencySettings:
     if typed.nodes > typed.max_nodes:
         raise UsageError(f"setting 'nodes': {typed.nodes} are more than 'max_nodes', {typed.max_nodes}")
     return typed
+
+
+def described_settings(settings: LatencySettings) -> dict[str, npt.NDArray[np.generic]]:
+    """Return checked settings as the compiled core reads them, see `core/src/latency_settings.rs`."""
+    return {
+        f"settings.{name}": np.array(value) if isinstance(value, int) else np.array([value])
+        for name, value in settings._asdict().items()
+    }

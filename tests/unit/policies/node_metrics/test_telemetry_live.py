@@ -10,10 +10,9 @@ from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.node_metrics import LatencyLimits, limits_of
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.node_metrics.rules import LEAST_ALLOCATED, decide_all, rule_number, score_all
+from steersman.policies.node_metrics.rules import LEAST_ALLOCATED
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.registry import resolve
 
@@ -143,22 +142,6 @@ def test_future_timestamp_is_ignored() -> None:
 
 
 # Rules ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rule", ["most-allocated", "least-allocated", "least-connections", "latency-aware"])
-def test_live_scores_match_the_simulated_rule(rule: str) -> None:
-    core = LatencyCore(4, LatencyOptions(keep_hard_limits=False))
-    for e in range(4):
-        core.start(e, np.random.default_rng(e), {})
-    number, nodes = rule_number(rule), core.observation.mask.shape[1]
-    scores, actions = np.empty(nodes), np.zeros(4, dtype=np.int64)
-    for _ in range(60):
-        decide_all(number, core.simulator.scheduler_view, core.observation.mask, actions)
-        for e in range(4):
-            score_all(number, core.simulator.scheduler_view, core.observation.mask, e, scores)
-            assert scores.argmax() == actions[e]
-            assert (np.isfinite(scores) == (core.observation.mask[e] != 0)).all()
-        core.step(actions)
 
 
 def test_objectives_use_measured_values() -> None:

@@ -27,8 +27,7 @@ from steersman.apps.local_cluster.nodes import KWOK_KEY
 from steersman.apps.local_cluster.nodes import NODES as NODES_PATH
 from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.runtime.tasks import BackgroundTasks, run
-from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.node_metrics import LatencyLimits
+from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.decoding import decode_node, decode_pod
@@ -258,20 +257,7 @@ def _capacity(node: Node) -> tuple[int, int, int]:
     return node.cpu_milli, node.memory_bytes, node.pods
 
 
-def warm_up() -> None:
-    """Compile the model's kernels, or load them from the cache."""
-    model = LiveModel()
-    model.put_node(Node("node", 1000, 1 << 30, 10), 0.0)
-    model.bind("pod", Pod("pod", PodClass(Requests(1, 1)), latency=LatencyLimits(1.0, 2.0)), "owner", "node", 1.0)
-    model.scrape("node", 2.0)
-    model.truth(3.0)
-    model.unbind("pod", 4.0)
-    model.put_node(Node("node", 2000, 1 << 30, 10), 5.0)
-
-
 async def export(options: ExporterConfig) -> None:
-    # Before it listens: a compilation at the first scrape would exceed its timeout.
-    warm_up()
     model = LiveModel(LatencySettings()._replace(**options.settings), options.seed)
     exporters, registry = SimulatedExporters(model), CollectorRegistry()
     registry.register(ClusterCollector(lambda: exporters.placements.values(), exporters.truth))
