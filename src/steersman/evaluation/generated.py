@@ -29,7 +29,7 @@ from steersman.policies.base import Policy
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kinds import metrics_rule, observing_policy
 from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.observations.kernels import ObservationArrays
+from steersman.policies.observations.observation import ObservationArrays
 from steersman.policies.registry import as_policy
 from steersman.policies.telemetry import RULE_OF_POLICY
 from steersman.policies.user_policy import PolicyProtocol

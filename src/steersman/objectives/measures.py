@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.compiled import inlined_kernel
 from steersman.objectives.summary import (
     CPU_NODES,
     CPU_SHARE,
@@ -65,7 +64,6 @@ Row = npt.NDArray[np.float64]
 RESIDUE = 1e-12  # a variance below it is rounding, since the sums are updated by adding and subtracting
 
 
-@inlined_kernel
 def cpu_mean(row: Row) -> float:
     """Return the mean over nodes of the share of CPU in use."""
     return float(row[CPU_SHARE] / max(row[CPU_NODES], 1.0))
@@ -85,7 +83,6 @@ def figures_of(states: Floats) -> tuple[Floats, Floats]:
     return taken / total, np.maximum(states[:, CPU_SQUARE] / nodes - mean * mean, 0.0)
 
 
-@inlined_kernel
 def cpu_deviation(row: Row) -> float:
     """Return the standard deviation over nodes of the share of CPU in use."""
     nodes = max(row[CPU_NODES], 1.0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from steersman.policies.embedded_profile import EmbeddedProfile
     from steersman.policies.features import View
     from steersman.policies.node_metrics.view import NodeMetricsView
-    from steersman.policies.observations.kernels import ObservationArrays
+    from steersman.policies.observations.observation import ObservationArrays
     from steersman.workloads.profile import TypicalPod
     from steersman.workloads.workload import SpreadSelectors
 

@@ -9,7 +9,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.core.handles import CoreEngine
 from steersman.policies.base import Candidates
 from steersman.policies.features import View
-from steersman.policies.observations.kernels import ObservationArrays
+from steersman.policies.observations.observation import ObservationArrays
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.topology import Places
 

@@ -30,7 +30,7 @@ from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import open_policy, read_policy, write_policy
 from steersman.policies.kinds import observing_policy
-from steersman.policies.observations.kernels import ObservationArrays
+from steersman.policies.observations.observation import ObservationArrays
 from steersman.prometheus.configuration import Configuration
 from steersman.training.run import POLICY, Learner
 

@@ -18,7 +18,7 @@ from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.networks.layers import first_best
 from steersman.policies.networks.numpy_networks import Network
-from steersman.policies.observations.kernels import ObservationArrays
+from steersman.policies.observations.observation import ObservationArrays
 
 Floats = npt.NDArray[np.float64]
 

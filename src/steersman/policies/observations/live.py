@@ -11,7 +11,7 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.objectives import summary as summed
 from steersman.policies.base import Candidates
 from steersman.policies.features import View
-from steersman.policies.observations.kernels import ObservationArrays
+from steersman.policies.observations.observation import ObservationArrays
 
 if TYPE_CHECKING:
     from steersman.policies.decision.live_core import LiveCore

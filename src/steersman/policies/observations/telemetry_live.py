@@ -16,7 +16,7 @@ from steersman.policies.base import Candidates
 from steersman.policies.features import TELEMETRY
 from steersman.policies.node_metrics.view import NodeMetricsView
 from steersman.policies.node_scores.kube_arrays import ZONE
-from steersman.policies.observations.kernels import ObservationArrays
+from steersman.policies.observations.observation import ObservationArrays
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
