@@ -30,7 +30,7 @@ from steersman.apps.service.messages import (
     Suggestion,
 )
 from steersman.apps.service.metrics import ServiceMetrics
-from steersman.apps.service.scoring.kernels import BEST
+from steersman.apps.service.scoring.choice import BEST
 from steersman.apps.service.scoring.node_scorer import (
     HIGHEST,
     LARGEST_OBJECT,

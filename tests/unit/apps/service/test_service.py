@@ -27,7 +27,7 @@ from steersman.apps.service import limits
 from steersman.apps.service.config import ServiceConfig, Tls, read_config
 from steersman.apps.service.process import Service
 from steersman.apps.service.scoring import node_scorer as opinions_module
-from steersman.apps.service.scoring.kernels import NOWHERE, pick
+from steersman.apps.service.scoring.choice import NOWHERE, pick
 from steersman.apps.service.scoring.node_scorer import (
     NEUTRAL,
     InvalidRequestError,
@@ -130,9 +130,8 @@ def test_best_of_the_listed_nodes_is_chosen(data, scores):
     count = len(scores)
     slots = data.draw(st.lists(st.integers(-1, count - 1), min_size=1, max_size=count + 2))
     wanted = data.draw(st.integers(-1, count - 1))
-    raw = np.empty(len(slots))
-    chosen = pick(np.array(scores), np.array(slots), wanted, raw)
-    assert raw.tolist() == [scores[slot] if slot >= 0 else -math.inf for slot in slots]
+    raw = np.array([scores[slot] if slot >= 0 else -math.inf for slot in slots])
+    chosen = pick(raw, np.array(slots), wanted)
     if wanted >= 0 and wanted in slots:
         assert chosen == slots.index(wanted)
     elif max(raw) == -math.inf:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.service.scoring.kernels import BEST, NOWHERE, pick, rank
+from steersman.apps.service.scoring.choice import BEST, NOWHERE, pick, rank
 from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import decoding
@@ -58,9 +58,7 @@ class Ranking:
         The chosen node alone has `best`, so that whoever takes the highest score takes the policy's choice even where
         rounding, or the policy itself, makes no difference.
         """
-        result = np.empty(len(self.raw), dtype=np.int64)
-        rank(self.raw, self.chosen, best, result)
-        return result
+        return rank(self.raw, self.chosen, best)
 
     def settled(self) -> Ranking:
         """Return the same ranking with its devices computed, before the state changes."""
@@ -328,8 +326,8 @@ class NodeScorer:
         choice = None if by_scores else decider.choose(query)
         nodes = nodes or self.all_nodes
         slots = nodes.slots(decider.state, self._as_of)
-        raw = np.empty(len(slots))
-        chosen = pick(scores, slots, NOWHERE if choice is None else choice.slot, raw)
+        raw = np.append(scores, -np.inf)[slots]  # that of unknown nodes, slot -1, is the last one
+        chosen = pick(raw, slots, NOWHERE if choice is None else choice.slot)
         if chosen == NOWHERE or (choice is None and not by_scores):
             return Ranking(nodes.names, raw, NOWHERE)
         slot = int(slots[chosen])
