@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 import numpy.typing as npt
-
-from steersman.core.compiled import inlined_kernel, kernel
 
 INTERVALS, STEPS = 400, 600
 PATIENCE = 8
@@ -55,7 +54,7 @@ def least_weighted_wait(
     return max(best, 0.0)
 
 
-@inlined_kernel
+@numba.njit(error_model="numpy", cache=True)
 def _paid_by(time: Floats, paid: Floats, moment: float) -> float:
     """Return what one unit of capacity costs from the first time to a moment."""
     last = len(time) - 1
@@ -68,7 +67,7 @@ def _paid_by(time: Floats, paid: Floats, moment: float) -> float:
     return float(paid[i] + (place - i) * (paid[i + 1] - paid[i]))
 
 
-@kernel
+@numba.njit(error_model="numpy", cache=True)
 def _lagrangian_bound(
     time: Floats, price: Floats, pods: Floats, capacity: float, paid: Floats, ramps: Floats, taken: Floats
 ) -> float:
