@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -150,8 +149,8 @@ def _play(at: Desk, simulator: Simulator, policies: dict[str, Policy], load: flo
 
 def _kinds(workload: Workload) -> Ints:
     """[P] the number in `KINDS` of each pod."""
-    state, kind = ClusterState(workload.nodes), cast(Any, pod_kind).py_func
-    return np.array([kind(state.class_arrays, c) for c in state.class_ids(workload.pods)], dtype=np.int64)
+    state = ClusterState(workload.nodes)
+    return np.array([pod_kind(state.class_arrays, c) for c in state.class_ids(workload.pods)], dtype=np.int64)
 
 
 def _waits(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> Floats:

@@ -1,7 +1,7 @@
-"""Arrays of a cluster's state, and compiled operations on them.
+"""Arrays of a cluster's state, and operations on them.
 
-Everything is an integer, so that placing and removing a pod cancel exactly. Kernels take the arrays as named tuples;
-N node slots, C pod classes, R resources, G devices on the largest node, M GPU types, K distinct constraints.
+Everything is an integer, so that placing and removing a pod cancel exactly. N node slots, C pod classes, R resources,
+G devices on the largest node, M GPU types, K distinct constraints.
 GPUs that have no bit in a device mask are counted in a column of the resources, under their name.
 """
 
@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI
-from steersman.core.compiled import inlined_kernel, kernel
 
 CPU, MEMORY, PODS, EPHEMERAL, EXTENDED = range(5)
 """Columns of a resource matrix: milli-CPU, bytes, pods, bytes; extended resources from `EXTENDED` on."""
+
+EVERY = slice(None)
 
 
 class NodeArrays(NamedTuple):
@@ -67,19 +68,11 @@ class ClassArrays(NamedTuple):
     allowed: npt.NDArray[np.bool_]
 
 
-@inlined_kernel
 def counts_gpus(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
     """Return whether node `n` counts the GPUs that class `c` requests, so that a pod gets none of the devices."""
     return bool(classes.gpu_count[c] > 0 and nodes.allocatable[n, classes.gpu_column[c]] > 0)
 
 
-@inlined_kernel
-def devices_taken(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """Return how many devices of node `n` a pod of class `c` takes; 0 where its GPUs are counted."""
-    return 0 if counts_gpus(nodes, classes, c, n) else int(classes.gpu_count[c])
-
-
-@kernel
 def fits(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
     """Return whether class `c` fits on node `n` now: allowed, with enough of every requested resource and device.
 
@@ -87,57 +80,60 @@ def fits(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> bool:
     """
     if not classes.allowed[classes.constraint[c], n]:
         return False
-    for r in range(classes.request.shape[1]):
-        if classes.request[c, r] > 0 and classes.request[c, r] > nodes.free[n, r]:
+    # Lists: a loop over so few numbers takes less time than operations on arrays.
+    for requested, free in zip(classes.request[c].tolist(), nodes.free[n].tolist(), strict=True):
+        if 0 < requested > free:
             return False
-    requested = classes.gpu_count[c]
-    if requested == 0:
+    count = int(classes.gpu_count[c])
+    if count == 0:
         return True
-    milli = classes.gpu_milli[c]
+    milli = int(classes.gpu_milli[c])
     if counts_gpus(nodes, classes, c, n):
-        return bool(milli == GPU_MILLI and requested <= nodes.free[n, classes.gpu_column[c]])
-    if requested > nodes.gpu_count[n]:
-        return False
-    suitable = 0
-    for d in range(nodes.gpu_count[n]):
-        if nodes.gpu_free[n, d] >= milli:
-            suitable += 1
-    return bool(suitable >= requested)
+        return milli == GPU_MILLI and count <= int(nodes.free[n, classes.gpu_column[c]])
+    return sum(left >= milli for left in _device_milli(nodes, n)) >= count
 
 
-@inlined_kernel
-def idle_gpu(nodes: NodeArrays, n: int) -> int:
-    """Return the GPU milli left on node `n`, over all its devices; a device of which too much is in use has none."""
-    idle = 0
-    for d in range(nodes.gpu_count[n]):
-        idle += max(nodes.gpu_free[n, d], 0)
-    return idle
+def fit_mask(
+    nodes: NodeArrays, classes: ClassArrays, c: int, slots: npt.NDArray[np.int64] | slice = EVERY
+) -> npt.NDArray[np.bool_]:
+    """Return whether class `c` fits on the nodes in these slots, [S], see `fits`."""
+    nodes = NodeArrays(*(each[slots] for each in nodes))
+    mask: npt.NDArray[np.bool_] = classes.allowed[classes.constraint[c], slots].copy()
+    request = classes.request[c]
+    for r in np.flatnonzero(request > 0):
+        mask &= nodes.free[:, r] >= request[r]
+    count, milli, column = classes.gpu_count[c], classes.gpu_milli[c], classes.gpu_column[c]
+    if count == 0 or not mask.any():
+        return mask
+    suitable = np.zeros(len(mask), dtype=np.int64)
+    for d in range(nodes.gpu_free.shape[1]):
+        suitable += (nodes.gpu_free[:, d] >= milli) & (nodes.gpu_count > d)
+    enough = suitable >= count
+    counted = nodes.allocatable[:, column] > 0
+    if counted.any():
+        enough = np.where(counted, (nodes.free[:, column] >= count) & (milli == GPU_MILLI), enough)
+    mask &= enough
+    return mask
 
 
-@inlined_kernel
-def signed_gpu(nodes: NodeArrays, n: int) -> int:
-    """Return the GPU milli of node `n` minus those that pods hold, over all its devices."""
-    left = 0
-    for d in range(nodes.gpu_count[n]):
-        left += nodes.gpu_free[n, d]
-    return left
+def room_for(nodes: NodeArrays, classes: ClassArrays, c: int, slots: npt.NDArray[np.int64]) -> int:
+    """Return how many pods of class `c` fit on the nodes in these slots now, in total; at least 1 where one fits."""
+    slots = slots[fit_mask(nodes, classes, c, slots)]
+    if not len(slots):
+        return 0
+    pods = np.full(len(slots), 1 << 30)
+    for r in np.flatnonzero(classes.request[c] > 0):
+        pods = np.minimum(pods, nodes.free[slots, r] // classes.request[c, r])
+    if classes.gpu_count[c] > 0:
+        devices = np.arange(nodes.gpu_free.shape[1]) < nodes.gpu_count[slots, None]
+        # Below zero, floor division would take shares off those of other devices.
+        shares = np.where(devices, np.maximum(nodes.gpu_free[slots], 0) // classes.gpu_milli[c], 0).sum(axis=1)
+        counted = nodes.allocatable[slots, classes.gpu_column[c]] > 0
+        pods = np.where(counted, pods, np.minimum(pods, shares // classes.gpu_count[c]))
+    # Devices in parts may add up to too few whole pods, and yet one fits.
+    return int(np.maximum(pods, 1).sum())
 
 
-@inlined_kernel
-def gpu_left(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
-    """Return the GPU milli left on node `n` of what class `c` requests: counted ones, or all of its devices."""
-    if counts_gpus(nodes, classes, c, n):
-        return int(GPU_MILLI * nodes.free[n, classes.gpu_column[c]])
-    return idle_gpu(nodes, n)
-
-
-@inlined_kernel
-def gpu_kind(nodes: NodeArrays, classes: ClassArrays, c: int) -> int:
-    """Return the column of `gpu_kinds` for class `c`, which must request GPUs."""
-    return 0 if classes.gpu_milli[c] < GPU_MILLI else min(classes.gpu_count[c], nodes.gpu_kinds.shape[1] - 1)
-
-
-@inlined_kernel
 def pod_kind(classes: ClassArrays, c: int) -> int:
     """Return the kind of class `c`: 0 no GPU, 1 a share of one, 2 one whole GPU, 3 several."""
     count = classes.gpu_count[c]
@@ -148,92 +144,47 @@ def pod_kind(classes: ClassArrays, c: int) -> int:
     return 2 if classes.gpu_milli[c] == GPU_MILLI else 1
 
 
-@inlined_kernel
-def has_equal_earlier_device(nodes: NodeArrays, n: int, d: int) -> bool:
-    """Return whether an earlier device of node `n` has as much left as device `d`, so that `d` need not be tried."""
-    for earlier in range(d):  # noqa: SIM110 - a generator does not compile without memory of its own
-        if nodes.gpu_free[n, earlier] == nodes.gpu_free[n, d]:
-            return True
-    return False
-
-
-@kernel
 def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """Return the devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none, or counted).
 
     Shares take the fullest device that suffices, whole devices the first free ones; the lowest index on ties.
     The class must fit.
     """
-    chosen = 0
-    for _ in range(devices_taken(nodes, classes, c, n)):
-        best, best_left = -1, GPU_MILLI + 1
-        for d in range(nodes.gpu_count[n]):
-            left = nodes.gpu_free[n, d]
-            if classes.gpu_milli[c] <= left < best_left and not (chosen >> d) & 1:
-                best, best_left = d, left
-        if best < 0:
-            break
-        chosen |= 1 << best
-    return chosen
+    count, milli = int(classes.gpu_count[c]), int(classes.gpu_milli[c])
+    if count == 0 or counts_gpus(nodes, classes, c, n):
+        return 0
+    suitable = sorted((left, d) for d, left in enumerate(_device_milli(nodes, n)) if left >= milli)
+    return sum(1 << d for _, d in suitable[:count])
 
 
-@kernel
 def place(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int) -> None:
     """Place a pod of class `c` on node `n` with the devices of the bit mask, without checking that it fits."""
     _account(nodes, classes, c, n, devices, 1)
 
 
-@kernel
 def remove(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int) -> None:
     """Undo `place` with the same arguments, exactly."""
     _account(nodes, classes, c, n, devices, -1)
 
 
-@inlined_kernel
 def _account(nodes: NodeArrays, classes: ClassArrays, c: int, n: int, devices: int, sign: int) -> None:
-    for r in range(classes.request.shape[1]):
-        nodes.free[n, r] -= sign * classes.request[c, r]
-    nodes.nonzero[n, 0] += sign * classes.nonzero[c, 0]
-    nodes.nonzero[n, 1] += sign * classes.nonzero[c, 1]
-    if classes.gpu_count[c] == 0:
+    nodes.free[n] -= sign * classes.request[c]
+    nodes.nonzero[n] += sign * classes.nonzero[c]
+    count = int(classes.gpu_count[c])
+    if count == 0:
         return
     if counts_gpus(nodes, classes, c, n):
-        nodes.free[n, classes.gpu_column[c]] -= sign * classes.gpu_count[c]
+        nodes.free[n, classes.gpu_column[c]] -= sign * count
         return
-    milli = classes.gpu_milli[c]
-    for d in range(nodes.gpu_count[n]):
-        if (devices >> d) & 1:
+    milli = int(classes.gpu_milli[c])
+    for d in range(int(nodes.gpu_count[n])):
+        if devices >> d & 1:
             nodes.gpu_free[n, d] -= sign * milli
-    nodes.gpu_kinds[n, gpu_kind(nodes, classes, c)] += sign
+    kind = 0 if milli < GPU_MILLI else min(count, nodes.gpu_kinds.shape[1] - 1)
+    nodes.gpu_kinds[n, kind] += sign
 
 
-@kernel
-def room_for(nodes: NodeArrays, classes: ClassArrays, c: int, slots: npt.NDArray[np.int64]) -> int:
-    """Return how many pods of class `c` fit on the nodes in these slots now, in total; at least 1 where one fits."""
-    total = 0
-    for i in range(slots.shape[0]):
-        n = slots[i]
-        if not fits(nodes, classes, c, n):
-            continue
-        node_count = 1 << 30
-        for r in range(classes.request.shape[1]):
-            if classes.request[c, r] > 0:
-                node_count = min(node_count, int(nodes.free[n, r] // classes.request[c, r]))
-        requested, milli = classes.gpu_count[c], classes.gpu_milli[c]
-        if requested > 0 and not counts_gpus(nodes, classes, c, n):
-            shares = 0
-            for d in range(nodes.gpu_count[n]):
-                # Below zero, floor division would take shares off those of other devices.
-                if nodes.gpu_free[n, d] > 0:
-                    shares += int(nodes.gpu_free[n, d] // milli)
-            node_count = min(node_count, shares // int(requested))
-        # Devices in parts may add up to too few whole pods, and yet one fits.
-        total += max(node_count, 1)
-    return total
-
-
-@kernel
-def fit_mask(nodes: NodeArrays, classes: ClassArrays, c: int, out: npt.NDArray[np.bool_]) -> None:
-    """Write where class `c` fits to `out`, [N] bool."""
-    for n in range(out.shape[0]):
-        out[n] = fits(nodes, classes, c, n)
+def _device_milli(nodes: NodeArrays, n: int) -> list[int]:
+    """Return what is left of each device of node `n`."""
+    left: list[int] = nodes.gpu_free[n, : nodes.gpu_count[n]].tolist()
+    return left

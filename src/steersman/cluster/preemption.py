@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster import arrays as kernel
+from steersman.cluster import arrays as node_arrays
 from steersman.cluster.arrays import EXTENDED
 from steersman.cluster.constraints import inter_pod
 from steersman.cluster.model import Pod
@@ -66,11 +66,11 @@ def _candidates(state: ClusterState, running: RunningPodArrays, pod: Pod) -> Ite
             continue
         victims = lower[running.slot[lower] == slot]
         for i in victims:
-            kernel.remove(arrays, classes, running.class_id[i], slot, running.devices[i])
+            node_arrays.remove(arrays, classes, running.class_id[i], slot, running.devices[i])
             inter_pod.terms_remove(terms, running.class_id[i], running.labels_id[i], slot)
         fits = bool(state.mask(c, labels)[slot])
         for i in victims[::-1]:
-            kernel.place(arrays, classes, running.class_id[i], slot, running.devices[i])
+            node_arrays.place(arrays, classes, running.class_id[i], slot, running.devices[i])
             inter_pod.terms_place(terms, running.class_id[i], running.labels_id[i], slot)
         if fits:
             yield slot

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster import arrays as kernel
+from steersman.cluster import arrays as node_arrays
 from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY, PODS, ClassArrays, NodeArrays
 from steersman.cluster.constraints import inter_pod
 from steersman.cluster.constraints import node as static
@@ -188,9 +188,9 @@ class ClusterState:
             count = self.classes[placed.class_id].requests.gpu_count
             here = placed.devices & ((1 << int(self.arrays.gpu_count[slot])) - 1)
             if here.bit_count() < count and not self._counts_gpus(placed.class_id, slot):
-                kernel.remove(self.arrays, self.class_arrays, placed.class_id, slot, placed.devices)
+                node_arrays.remove(self.arrays, self.class_arrays, placed.class_id, slot, placed.devices)
                 devices = self._devices_for(placed.class_id, slot, here)
-                kernel.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
+                node_arrays.place(self.arrays, self.class_arrays, placed.class_id, slot, devices)
                 self._note(pod, replace(placed, devices=devices))
 
     def _recount(self, slot: int) -> None:
@@ -200,7 +200,7 @@ class ClusterState:
         arrays.gpu_free[slot] = np.where(np.arange(devices) < arrays.gpu_count[slot], GPU_MILLI, 0)
         arrays.gpu_kinds[slot] = 0
         for placed in self.pods_on(slot).values():
-            kernel.place(arrays, self.class_arrays, placed.class_id, slot, placed.devices)
+            node_arrays.place(arrays, self.class_arrays, placed.class_id, slot, placed.devices)
 
     def _ensure_capacity(self, node: Node) -> None:
         """Add columns for GPU types, resources and devices that no node had so far."""
@@ -413,23 +413,19 @@ class ClusterState:
         """Return where a pod of the class with these labels may run now, [N]: constraints, resources and devices."""
         feasible = self.room(class_id)
         if feasible.any() and self.has_inter_pod_constraints(class_id, labels_id):
-            inter_pod.inter_pod_mask(self.term_arrays, class_id, labels_id, feasible)
+            feasible &= inter_pod.inter_pod_mask(self.term_arrays, class_id, labels_id)
         return feasible
 
     def room(self, class_id: int) -> npt.NDArray[np.bool_]:
         """Return where a pod of the class may run now, [N], if what it wants of other pods did not matter."""
-        feasible = np.empty(len(self.nodes), dtype=np.bool_)
-        kernel.fit_mask(self.arrays, self.class_arrays, class_id, feasible)
-        return feasible
+        return node_arrays.fit_mask(self.arrays, self.class_arrays, class_id)
 
     def fits_when_empty(self, class_id: int) -> bool:
         """Return whether a class would fit on some node if no other pod were there."""
         arrays = self.arrays
         devices = np.arange(arrays.gpu_free.shape[1]) < arrays.gpu_count[:, None]
         empty = arrays._replace(free=arrays.allocatable, gpu_free=np.where(devices, GPU_MILLI, 0).astype(np.int64))
-        fitting = np.empty(len(self.nodes), dtype=np.bool_)
-        kernel.fit_mask(empty, self.class_arrays, class_id, fitting)
-        return bool(fitting.any())
+        return bool(node_arrays.fit_mask(empty, self.class_arrays, class_id).any())
 
     def has_inter_pod_constraints(self, class_id: int, labels_id: int) -> bool:
         """Return whether other pods could keep a pod of the class with these labels from a node."""
@@ -448,7 +444,7 @@ class ClusterState:
             raise SteersmanError(f"pod {pod!r} is placed already")
         if not 0 <= slot < len(self.nodes) or self.nodes[slot] is None:
             raise SteersmanError(f"there is no node in slot {slot}")
-        fits = bool(kernel.fits(self.arrays, self.class_arrays, class_id, slot))
+        fits = node_arrays.fits(self.arrays, self.class_arrays, class_id, slot)
         if not force:
             self._check(pod, class_id, slot, devices, labels_id, fits)
         elif devices is not None and devices >> int(self.arrays.gpu_count[slot]):
@@ -458,8 +454,8 @@ class ClusterState:
         elif devices is None and not fits:
             devices = self._devices_for(class_id, slot)
         elif devices is None:
-            devices = int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot))
-        kernel.place(self.arrays, self.class_arrays, class_id, slot, devices)
+            devices = node_arrays.best_devices(self.arrays, self.class_arrays, class_id, slot)
+        node_arrays.place(self.arrays, self.class_arrays, class_id, slot, devices)
         if not self.terms.idle:
             inter_pod.terms_place(self.term_arrays, class_id, labels_id, slot)
         return self._note(pod, Placement(class_id, slot, devices, labels_id))
@@ -479,7 +475,7 @@ class ClusterState:
         requests, node, free = self.classes[class_id].requests, self.nodes[slot], self.arrays.gpu_free[slot]
         if node is None or not is_offered(requests.gpu_resource, node.gpu_resources):
             return held
-        devices = held or int(kernel.best_devices(self.arrays, self.class_arrays, class_id, slot))
+        devices = held or node_arrays.best_devices(self.arrays, self.class_arrays, class_id, slot)
         others = [d for d in range(int(self.arrays.gpu_count[slot])) if not devices >> d & 1]
         others.sort(key=lambda d: -free[d])
         for d in others[: max(0, requests.gpu_count - devices.bit_count())]:
@@ -487,7 +483,7 @@ class ClusterState:
         return devices
 
     def _counts_gpus(self, class_id: int, slot: int) -> bool:
-        """Return whether the node counts the GPUs that the class requests, see `kernel.counts_gpus`."""
+        """Return whether the node counts the GPUs that the class requests, see `arrays.counts_gpus`."""
         requests, node = self.classes[class_id].requests, self.nodes[slot]
         return bool(requests.gpu_count and node is not None and node.counted_gpus.get(requests.gpu_resource))
 
@@ -501,7 +497,9 @@ class ClusterState:
             chosen = device_indices(devices)
             if len(chosen) != count or any(d >= len(free) or free[d] < requests.gpu_milli for d in chosen):
                 raise SteersmanError(f"pod {pod!r} cannot have the devices {chosen} of the node in slot {slot}")
-        if not self.terms.idle and not self.mask(class_id, labels_id)[slot]:
+        if not self.has_inter_pod_constraints(class_id, labels_id):
+            return
+        if not inter_pod.inter_pod_mask(self.term_arrays, class_id, labels_id)[slot]:
             raise SteersmanError(f"pod {pod!r} may not run with the pods that are near the node in slot {slot}")
 
     def _note(self, pod: str, placement: Placement) -> Placement:
@@ -519,7 +517,7 @@ class ClusterState:
         if placement is None:
             raise SteersmanError(f"pod {pod!r} is not placed")
         c, slot = placement.class_id, placement.slot
-        kernel.remove(self.arrays, self.class_arrays, c, slot, placement.devices)
+        node_arrays.remove(self.arrays, self.class_arrays, c, slot, placement.devices)
         if not self.terms.idle:
             inter_pod.terms_remove(self.term_arrays, c, placement.labels_id, slot)
         self._labels_and_slots = None

@@ -102,10 +102,10 @@ class _OneNode:
     @property
     def _classes(self) -> ClassArrays:
         classes = self._state.class_arrays
-        return classes._replace(allowed=np.ascontiguousarray(classes.allowed[:, self._slot : self._slot + 1]))
+        return classes._replace(allowed=classes.allowed[:, self._slot : self._slot + 1])
 
     def fits(self, class_id: int) -> bool:
-        return bool(fits(self._arrays, self._classes, class_id, 0))
+        return fits(self._arrays, self._classes, class_id, 0)
 
     def place(self, class_id: int, devices: int) -> None:
         place(self._arrays, self._classes, class_id, 0, devices)

@@ -12,11 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Set
 
-import numpy as np
-
 from steersman.apps.scheduler.ordering import Group, QueuedPod
-from steersman.cluster.arrays import room_for
-from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
 SHARE = 0.05  # share of CPU time that the search for helped pods may take
@@ -60,10 +56,6 @@ class Hints:
     def wait_seconds(self) -> float | None:
         """Return how long to wait before the next search; None: nothing has changed."""
         return max(0.0, self._due_at - self._clock()) if self._changed or self._slow else None
-
-    def warm(self, state: ClusterState) -> None:
-        """Compile what a search runs; compiled in the first one it would delay the next."""
-        room_for(state.arrays, state.class_arrays, 0, np.empty(0, dtype=np.int64))
 
     def helped(
         self,

@@ -185,7 +185,6 @@ class Scheduler(Listener):
         if leader := self.succeeds():
             await fence(self.client, self.cache, self.options.name, leader, self.options.in_flight)
         self.decider = self._make_decider(self.cache)
-        self._hints.warm(self.cache.state)
         log.info(
             "scheduling", name=self.options.name, policy=self.decider.name, order=self.queue.order_name,
             nodes=len(self.cache.state.slots),
@@ -278,7 +277,7 @@ class Scheduler(Listener):
                 slots = slots[allowed[slots]]
             if mixing := self.cache.gpu_pods.refusal(state, pod.pod.requests):
                 slots = slots[~mixing[1][slots]]
-            return int(room_for(state.arrays, state.class_arrays, pod.class_id, slots))
+            return room_for(state.arrays, state.class_arrays, pod.class_id, slots)
 
     def _feasible(self, pod: CachedPod) -> Mask:
         state = self.cache.state

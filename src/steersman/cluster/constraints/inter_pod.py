@@ -1,4 +1,4 @@
-"""Constraints on other pods: ports, exclusive volumes, pod (anti-)affinity and spread, as counts and kernels.
+"""Constraints on other pods: ports, exclusive volumes, pod (anti-)affinity and spread, as counts.
 
 Pods count by their *labels* (namespace and labels, interned) and by their class. Every distinct selector of a class or
 a policy is counted per node as pods are placed and removed, so that a check costs O(nodes), not O(pods). The rules are
@@ -28,7 +28,6 @@ from steersman.cluster.model import (
     Toleration,
     TopologySpread,
 )
-from steersman.core.compiled import inlined_kernel, kernel
 
 PORT, VOLUME, AFFINITY, ANTI_AFFINITY, SPREAD, PREFERRED, SOFT_SPREAD, NO_AFFINITY, NO_SPREAD = range(9)
 """Kinds of rules. Those up to `VOLUME` are about exclusive things (ports, volumes), those up to `SPREAD` refuse nodes;
@@ -48,6 +47,9 @@ KIND, COUNTED, KEY, OWNED, WEIGHT, SELF, MIN_DOMAINS, INCLUDED = range(8)
 RULE_COLUMNS = 8
 
 UNBOUNDED = 1 << 62
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 SELECTOR, OWNED_KEY, OWNED_WEIGHT = range(3)
 """Columns of `InterPodArrays.owned_terms`."""
@@ -96,7 +98,7 @@ class InterPodArrays(NamedTuple):
         domain: [K, N] int32, number of the node's value of the topology key; -1 where it lacks the key, or is free.
         domains: [K] int64, above the highest number in the row of `domain` (some numbers may have no node).
         included: [I, N] bool, nodes that a node filter accepts; False in free slots.
-        scratch: [D] int64, D the most domains of a key (at least 1): a buffer for kernels, which own no memory.
+        scratch: [D] int64, D the most domains of a key (at least 1): a buffer for `compiled_inter_pod`.
     """
 
     rules: npt.NDArray[np.int64]
@@ -114,182 +116,119 @@ class InterPodArrays(NamedTuple):
     scratch: npt.NDArray[np.int64]
 
 
-@kernel
 def terms_place(terms: InterPodArrays, c: int, labels: int, n: int) -> None:
     """Count a pod of class `c` with these labels on node `n`."""
     _count(terms, c, labels, n, 1)
 
 
-@kernel
 def terms_remove(terms: InterPodArrays, c: int, labels: int, n: int) -> None:
     """Undo `terms_place` with the same arguments, exactly."""
     _count(terms, c, labels, n, -1)
 
 
-@inlined_kernel
 def _count(terms: InterPodArrays, c: int, labels: int, n: int, sign: int) -> None:
-    for s in range(terms.matches.shape[1]):
-        if terms.matches[labels, s]:
-            terms.matched[s, n] += sign
-    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        owned = terms.rules[q, OWNED]
-        if terms.rules[q, KIND] <= VOLUME:
-            terms.held[terms.rules[q, COUNTED], n] += sign
+    terms.matched[np.flatnonzero(terms.matches[labels]), n] += sign
+    for kind, counted, _, owned, *_ in rules_of(terms, c).tolist():
+        if kind <= VOLUME:
+            terms.held[counted, n] += sign
         elif owned >= 0:
             terms.owned[owned, n] += sign
             terms.owned_total[owned] += sign
 
 
-@kernel
+def rules_of(terms: InterPodArrays, c: int) -> Ints:
+    """Return the rules of class `c`, rows of `rules`."""
+    return terms.rules[terms.rule_start[c] : terms.rule_start[c + 1]]
+
+
 def has_inter_pod_rules(terms: InterPodArrays, c: int, labels: int) -> bool:
     """Return whether `inter_pod_mask` could refuse a node: by a hard rule of the class, or a pod's anti-affinity."""
-    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        if terms.rules[q, KIND] <= SPREAD:
-            return True
-    active = False
-    for o in range(terms.owned_total.shape[0]):
-        active = active or _excludes(terms, o, labels)
-    return active
+    return bool((rules_of(terms, c)[:, KIND] <= SPREAD).any() or _excluding(terms, labels).any())
 
 
-@kernel
-def inter_pod_mask(terms: InterPodArrays, c: int, labels: int, out: npt.NDArray[np.bool_]) -> None:
-    """Clear out[n], [N] bool, where a port, a volume, other pods or a spread refuse a pod of class `c`."""
-    _existing_mask(terms, labels, out)
-    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        _rule_mask(terms, c, labels, q, out)
+def inter_pod_mask(terms: InterPodArrays, c: int, labels: int) -> Mask:
+    """Return where no port, volume, other pod or spread refuses a pod of class `c`, [N]."""
+    mask = existing_mask(terms, labels)
+    for rule in rules_of(terms, c):
+        if rule[KIND] <= SPREAD:
+            mask &= rule_mask(terms, c, labels, rule)
+    return mask
 
 
-@kernel
-def rule_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
-    """Clear out[n] where one rule of class `c` refuses the pod; `q` -1: where the anti-affinity of placed pods does."""
-    if q < 0:
-        _existing_mask(terms, labels, out)
-    else:
-        _rule_mask(terms, c, labels, q, out)
-
-
-@inlined_kernel
-def _rule_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
-    kind = terms.rules[q, KIND]
+def rule_mask(terms: InterPodArrays, c: int, labels: int, rule: Ints) -> Mask:
+    """Return where a rule of class `c`, one that refuses nodes, lets the pod be, [N]."""
+    kind = rule[KIND]
     if kind <= VOLUME:
-        _conflict_mask(terms, terms.rules[q, COUNTED], out)
-    elif kind == AFFINITY:
-        _affinity_mask(terms, c, labels, q, out)
-    elif kind == ANTI_AFFINITY:
-        sum_domains(terms, terms.matched, terms.rules[q, COUNTED], terms.rules[q, KEY])
-        _refuse_domains(terms, terms.rules[q, KEY], out)
-    elif kind == SPREAD:
-        _spread_mask(terms, c, labels, q, out)
+        return np.asarray((terms.held[terms.conflicts[rule[COUNTED]]] <= 0).all(axis=0))
+    if kind == AFFINITY:
+        return _affinity_mask(terms, c, labels, rule)
+    if kind == ANTI_AFFINITY:
+        return _without_pods(terms, terms.matched[rule[COUNTED]], rule[KEY])
+    return _spread_mask(terms, c, labels, rule)
 
 
-@inlined_kernel
-def _conflict_mask(terms: InterPodArrays, wanted: int, out: npt.NDArray[np.bool_]) -> None:
-    for x in range(terms.held.shape[0]):
-        if terms.conflicts[wanted, x]:
-            for n in range(out.shape[0]):
-                if terms.held[x, n] > 0:
-                    out[n] = False
+def existing_mask(terms: InterPodArrays, labels: int) -> Mask:
+    """Return the nodes whose domain has no pod with a required anti-affinity that matches these labels, [N]."""
+    mask = np.ones(terms.owned.shape[1], dtype=np.bool_)
+    for o in np.flatnonzero(_excluding(terms, labels)):
+        mask &= _without_pods(terms, terms.owned[o], terms.owned_terms[o, OWNED_KEY])
+    return mask
 
 
-@inlined_kernel
-def sum_domains(terms: InterPodArrays, counts: npt.NDArray[np.int32], row: int, key: int) -> int:
-    """Write the sums of counts[row] over the nodes of each domain to `scratch[:domains[key]]`; return the total."""
-    all_nodes = 0
-    for d in range(terms.domains[key]):
-        terms.scratch[d] = 0
-    for n in range(counts.shape[1]):
-        d = terms.domain[key, n]
-        if d >= 0:
-            terms.scratch[d] += counts[row, n]
-            all_nodes += counts[row, n]
-    return all_nodes
+def _excluding(terms: InterPodArrays, labels: int) -> Mask:
+    """Return which owned terms are a required anti-affinity of some placed pod and match the labels, [O]."""
+    is_required = terms.owned_terms[:, OWNED_WEIGHT] == 0
+    return np.asarray(is_required & (terms.owned_total != 0) & terms.matches[labels, terms.owned_terms[:, SELECTOR]])
 
 
-@inlined_kernel
-def _affinity_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
+def _domain_sums(terms: InterPodArrays, counts: npt.NDArray[np.int32], key: int) -> Ints:
+    """Return the sums of counts, [N], over the nodes of each domain, [D + 1]: that of domain d is number d + 1.
+
+    The first one, of nodes without the key, is 0.
+    """
+    # Sums of 64-bit floats are exact here.
+    sums = np.bincount(terms.domain[key] + 1, counts, terms.domains[key] + 1).astype(np.int64)
+    sums[0] = 0
+    return sums
+
+
+def _without_pods(terms: InterPodArrays, counts: npt.NDArray[np.int32], key: int) -> Mask:
+    """Return the nodes whose domain has none of the counted pods, or that have no domain, [N]."""
+    return np.asarray((_domain_sums(terms, counts, key) <= 0)[terms.domain[key] + 1])
+
+
+def _affinity_mask(terms: InterPodArrays, c: int, labels: int, rule: Ints) -> Mask:
     """Refuse nodes whose domain has no counted pod, or that have no domain.
 
     The first pod of a group, one that its own terms match while no counted pod is in a domain of any of them, may
     start it anywhere.
     """
-    first = terms.matches[labels, terms.rules[q, SELF]]
-    for other in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        if terms.rules[other, KIND] == AFFINITY:
-            total = sum_domains(terms, terms.matched, terms.rules[other, COUNTED], terms.rules[other, KEY])
-            first = first and total == 0
-    key = terms.rules[q, KEY]
-    sum_domains(terms, terms.matched, terms.rules[q, COUNTED], key)
-    for n in range(out.shape[0]):
-        d = terms.domain[key, n]
-        if d < 0 or (terms.scratch[d] == 0 and not first):
-            out[n] = False
+    sums = _domain_sums(terms, terms.matched[rule[COUNTED]], rule[KEY])
+    if terms.matches[labels, rule[SELF]] and not sums.any():
+        others = (each for each in rules_of(terms, c) if each[KIND] == AFFINITY)
+        if not any(_domain_sums(terms, terms.matched[each[COUNTED]], each[KEY]).any() for each in others):
+            return np.asarray(terms.domain[rule[KEY]] >= 0)
+    return np.asarray((sums != 0)[terms.domain[rule[KEY]] + 1])
 
 
-@inlined_kernel
-def _existing_mask(terms: InterPodArrays, labels: int, out: npt.NDArray[np.bool_]) -> None:
-    """Refuse nodes whose domain has a pod with a required anti-affinity that matches these labels."""
-    for o in range(terms.owned_total.shape[0]):
-        if _excludes(terms, o, labels):
-            sum_domains(terms, terms.owned, o, terms.owned_terms[o, OWNED_KEY])
-            _refuse_domains(terms, terms.owned_terms[o, OWNED_KEY], out)
-
-
-@inlined_kernel
-def _excludes(terms: InterPodArrays, o: int, labels: int) -> bool:
-    """Return whether owned term `o` is a required anti-affinity of some placed pod and matches the labels."""
-    if terms.owned_terms[o, OWNED_WEIGHT] != 0 or terms.owned_total[o] == 0:
-        return False
-    return bool(terms.matches[labels, terms.owned_terms[o, SELECTOR]])
-
-
-@inlined_kernel
-def _refuse_domains(terms: InterPodArrays, key: int, out: npt.NDArray[np.bool_]) -> None:
-    """Refuse every domain of the key with a sum in `scratch`."""
-    for n in range(out.shape[0]):
-        d = terms.domain[key, n]
-        if d >= 0 and terms.scratch[d] > 0:
-            out[n] = False
-
-
-@inlined_kernel
-def _spread_mask(terms: InterPodArrays, c: int, labels: int, q: int, out: npt.NDArray[np.bool_]) -> None:
+def _spread_mask(terms: InterPodArrays, c: int, labels: int, rule: Ints) -> Mask:
     """Refuse nodes that lack the key, or whose domain would exceed the skew with one pod more.
 
     Skew is the domain's pods after placement minus the fewest in any eligible domain: one with an included node that
     has the keys of *all* hard spread rules of the class.
     """
-    key, total = terms.rules[q, KEY], terms.scratch
-    for d in range(terms.domains[key]):
-        # Not eligible, which differs from eligible without a pod.
-        total[d] = -1
-    for n in range(out.shape[0]):
-        if terms.included[terms.rules[q, INCLUDED], n] and _has_spread_keys(terms, c, n):
-            d = terms.domain[key, n]
-            total[d] = max(total[d], 0) + terms.matched[terms.rules[q, COUNTED], n]
-    eligible, fewest = 0, UNBOUNDED
-    for d in range(terms.domains[key]):
-        if total[d] >= 0:
-            eligible += 1
-            fewest = min(fewest, int(total[d]))
+    rules, domain, domains = rules_of(terms, c), terms.domain[rule[KEY]], terms.domains[rule[KEY]]
+    keys = rules[rules[:, KIND] == SPREAD, KEY]
+    counted = np.flatnonzero(terms.included[rule[INCLUDED]] & (terms.domain[keys] >= 0).all(axis=0))
+    pods = np.bincount(domain[counted], terms.matched[rule[COUNTED], counted], domains).astype(np.int64)
+    eligible = pods[np.bincount(domain[counted], minlength=domains) > 0]
+    fewest = int(eligible.min(initial=UNBOUNDED))
     # As PodTopologySpread: with fewer domains than minDomains the global minimum is 0.
-    if eligible < terms.rules[q, MIN_DOMAINS]:
+    if len(eligible) < rule[MIN_DOMAINS]:
         fewest = 0
-    self_match = 1 if terms.matches[labels, terms.rules[q, SELF]] else 0
-    most = terms.rules[q, WEIGHT] + fewest - self_match
-    for n in range(out.shape[0]):
-        d = terms.domain[key, n]
-        # PodTopologySpread counts 0 pods in a domain that is not eligible.
-        if d < 0 or max(total[d], 0) > most:
-            out[n] = False
-
-
-@inlined_kernel
-def _has_spread_keys(terms: InterPodArrays, c: int, n: int) -> bool:
-    for q in range(terms.rule_start[c], terms.rule_start[c + 1]):
-        if terms.rules[q, KIND] == SPREAD and terms.domain[terms.rules[q, KEY], n] < 0:
-            return False
-    return True
+    most = rule[WEIGHT] + fewest - terms.matches[labels, rule[SELF]]
+    # PodTopologySpread counts 0 pods in a domain that is not eligible.
+    return np.asarray(np.append(pods <= most, False)[domain])
 
 
 Filter = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None, tuple[Toleration, ...] | None]

@@ -63,7 +63,9 @@ def refusals(
     for kind in (inter_pod.SPREAD, inter_pod.AFFINITY, inter_pod.ANTI_AFFINITY):
         left = yield from _by_rules(state, class_id, labels_id, rules.get(kind, []), left)
     # InterPodAffinity.Filter looks at the anti-affinity of existing pods last.
-    left = yield from _by_rules(state, class_id, labels_id, [-1], left)
+    passes = inter_pod.existing_mask(state.term_arrays, labels_id)
+    yield NO_EXISTING, left & ~passes
+    left = left & passes
     features = node.needed_features(constraints)
     by_class = tuple(each for each in features if each.startswith(IMPLICIT))
     without = left & ~node.declaring_nodes(state.table, by_class)
@@ -117,11 +119,11 @@ def other_gpus(state: ClusterState, class_id: int) -> str:
     return f"{len(foreign)} {verb} {' and '.join(sorted(names))}, not {wanted}."
 
 
-def _rules(state: ClusterState, class_id: int) -> dict[int, list[int]]:
+def _rules(state: ClusterState, class_id: int) -> dict[int, list[npt.NDArray[np.int64]]]:
     """Return the class's rules about other pods, by kind."""
-    terms, result = state.term_arrays, dict[int, list[int]]()
-    for q in range(terms.rule_start[class_id], terms.rule_start[class_id + 1]):
-        result.setdefault(int(terms.rules[q, inter_pod.KIND]), []).append(q)
+    result: dict[int, list[npt.NDArray[np.int64]]] = {}
+    for rule in inter_pod.rules_of(state.term_arrays, class_id):
+        result.setdefault(int(rule[inter_pod.KIND]), []).append(rule)
     return result
 
 
@@ -167,16 +169,16 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
     return left & ~refused
 
 
-def _by_rules(state: ClusterState, class_id: int, labels_id: int, rules: list[int], left: Mask) -> Refusing:
-    """Refuse by rules about other pods (-1: anti-affinity of placed pods)."""
+def _by_rules(
+    state: ClusterState, class_id: int, labels_id: int, rules: list[npt.NDArray[np.int64]], left: Mask
+) -> Refusing:
+    """Refuse by rules about other pods."""
     terms = state.term_arrays
-    for q in rules:
-        passes = np.ones(len(left), dtype=np.bool_)
-        inter_pod.rule_mask(terms, class_id, labels_id, q, passes)
-        refused = left & ~passes
-        kind = None if q < 0 else int(terms.rules[q, inter_pod.KIND])
+    for rule in rules:
+        passes = inter_pod.rule_mask(terms, class_id, labels_id, rule)
+        refused, kind = left & ~passes, int(rule[inter_pod.KIND])
         if kind == inter_pod.SPREAD:
-            unlabelled = refused & (terms.domain[terms.rules[q, inter_pod.KEY]] < 0)
+            unlabelled = refused & (terms.domain[rule[inter_pod.KEY]] < 0)
             yield NO_SPREAD_LABEL, unlabelled
             yield NO_SPREAD, refused & ~unlabelled
         else:
@@ -190,5 +192,4 @@ _RULE_REASONS = {
     inter_pod.VOLUME: NO_DISK,
     inter_pod.AFFINITY: NO_AFFINITY,
     inter_pod.ANTI_AFFINITY: NO_ANTI_AFFINITY,
-    None: NO_EXISTING,
 }

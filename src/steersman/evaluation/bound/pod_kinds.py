@@ -103,10 +103,10 @@ def find_kinds(workload: Workload, max_kinds: int = MAX_KINDS, max_pairs: int = 
     told_apart = (nodes.allocatable, nodes.gpu_count, nodes.gpu_model, np.packbits(classes.allowed, axis=0).T)
     unlike, like = _distinct(np.column_stack(told_apart))
     nodes = NodeArrays(*(column[unlike] for column in nodes))
-    classes = classes._replace(allowed=np.ascontiguousarray(classes.allowed[:, unlike]))
+    classes = classes._replace(allowed=classes.allowed[:, unlike])
     where = np.zeros((len(state.classes), len(unlike)), dtype=np.bool_)
     for c in range(len(where)):
-        fit_mask(nodes, classes, c, where[c])
+        where[c] = fit_mask(nodes, classes, c)
     ordered = _ordered([each.constraints for each in state.classes])
     gpu = np.stack([classes.gpu_count, np.where(classes.gpu_count > 0, classes.gpu_milli, 0)], axis=1)
     first, kind_of = _distinct(np.column_stack([classes.request, gpu, ordered, np.packbits(where, axis=1)]))

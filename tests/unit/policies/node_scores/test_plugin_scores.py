@@ -2,6 +2,11 @@
 
 import numpy as np
 import pytest
+from steersman.policies.node_scores.compiled_resource_scores import (
+    balanced_allocation,
+    least_allocated,
+    most_allocated,
+)
 
 from steersman.cluster.constraints.node import NodeTable
 from steersman.cluster.model import (
@@ -16,15 +21,7 @@ from steersman.cluster.model import (
 )
 from steersman.cluster.state import ClusterState
 from steersman.core.compiled import kernel
-from steersman.policies.node_scores.plugin_scores import (
-    balanced_allocation,
-    image_locality,
-    images_on,
-    least_allocated,
-    most_allocated,
-    preferred_weights,
-    soft_taints,
-)
+from steersman.policies.node_scores.plugin_scores import image_locality, images_on, preferred_weights, soft_taints
 
 MI, GI = 1 << 20, 1 << 30
 
