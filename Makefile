@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo workbench notebooks learn study plugin site test core core-wasm test-core test-unit coverage test-nightly test-bounds test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format kernels wheel release publish krew bench requirements clean
+.PHONY: help demo workbench notebooks learn study plugin site test core core-wasm test-core test-unit coverage test-nightly test-integration test-browser images push-images release-tools test-image test-e2e test-go test-race check-versions check-version test-versions test-version programs test-chaos lint format wheel release publish krew bench requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' Makefile
@@ -43,7 +43,7 @@ notebooks: .venv/dev ## run the tutorials from start to end and write what they 
 
 learn: .venv/learn ## install what training needs: torch, TensorBoard, Optuna, PyTorch Geometric (CUDA build on Linux x86)
 
-test: lint test-core test-unit test-bounds test-integration ## lint, unit, bounds and integration tests; Go and a control plane have test-go and test-e2e
+test: lint test-core test-unit test-integration ## lint, unit and integration tests; Go and a control plane have test-go and test-e2e
 
 # Whoever has no Rust uses the portable core.
 WITHOUT_CARGO = cargo --version 2>/dev/null | awk -F '[ .]' '$$2 > 1 || $$3 >= 85 {is_new = 1} END {exit !is_new}' || \
@@ -62,14 +62,11 @@ test-core: ## the core's Rust: format, clippy, tests (needs Rust)
 test-unit: .venv/dev core ## unit tests alone
 	.venv/bin/pytest -n 2 tests/unit tests/contract
 
-coverage: .venv/dev core ## percent of lines that unit tests execute; compiled kernels do not count
+coverage: .venv/dev core ## percent of lines that unit tests execute
 	.venv/bin/pytest -n 2 --cov=steersman --cov-report=term:skip-covered tests/unit tests/contract
 
 test-nightly: export STEERSMAN_NIGHTLY = 1
 test-nightly: test test-browser test-chaos test-e2e test-go test-race ## all tests with their longest, all cases, four times as many examples, slow pages (2 hours)
-
-test-bounds: .venv/dev ## every index of every kernel, checked on small clusters (kernels run as Python)
-	STEERSMAN_CHECK_BOUNDS=1 .venv/bin/pytest tests/bounds
 
 test-integration: .venv/dev ## integration tests alone
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/integration
@@ -170,13 +167,10 @@ format: .venv/dev ## rewrite the code as lint wants it
 site: .venv/wheel ## build build/site: the documentation as a site, from docs/, the code and the results of studies
 	.venv/bin/python -m website
 
-kernels: .venv/wheel ## compile the kernels that a wheel brings, for any processor of this architecture (8 minutes)
-	.venv/bin/python -m release.kernels build/kernels
-
-wheel: site kernels ## build dist/*.whl for this Python and architecture, with the site and compiled kernels
+wheel: site core ## build dist/*.whl for this architecture, with the site and the native core
 	.venv/bin/python -m build --wheel --no-isolation
 
-release: site kernels core $(COPIED) ## make dist/VERSION: wheel, sdist, images, chart, krew plugin, notes, checksums (as root)
+release: site core $(COPIED) ## make dist/VERSION: wheel, sdist, images, chart, krew plugin, notes, checksums (as root)
 	.venv/bin/python -m release build $(IMAGES) $(if $(URL),--url $(URL))
 
 publish: .venv/dev ## publish dist/VERSION, signed: make publish REGISTRY=registry.example/team KEY=cosign.key INDEX=URL
@@ -216,7 +210,7 @@ clean: ## remove .venv and everything that was built
 		echo "steersman needs Python 3.11 or newer with its venv module (apt-get install python3-venv); tried: $(PYTHON)" >&2; \
 		exit 1; \
 	fi
-	@echo "installing the base requirements (about 20 s, 100 MB to download, 420 MB of disk)"
+	@echo "installing the base requirements (about 15 s, 50 MB to download, 220 MB of disk)"
 	@$(PIP) install --quiet --require-hashes -r requirements/base.txt -r requirements/build.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@.venv/bin/steersman --version
@@ -232,7 +226,7 @@ clean: ## remove .venv and everything that was built
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/workbench.txt
 	@touch $@
 
-# Without torch: documentation and kernels need none.
+# Without torch, which documentation needs not.
 .venv/wheel: .venv/base requirements/wheel.txt
 	@echo "installing what a wheel is built with (about 10 s)"
 	@.venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements/wheel.txt

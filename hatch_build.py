@@ -1,4 +1,4 @@
-"""Hooks of hatch: the native core if this machine can build it; documentation and compiled kernels if they are built.
+"""Hooks of hatch: the native core if this machine can build it, and documentation if it is built.
 
 `STEERSMAN_CORE=native` makes a build fail without the native core, `STEERSMAN_CORE=portable` builds for any machine.
 """
@@ -16,11 +16,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BUILT = {"site": "steersman/data/site", "kernels": "steersman/data/kernels"}
-"""Folders below build/ (`make site`, `make kernels`) and where the package has them."""
 NAME = {"darwin": "libsteersman_core.dylib", "win32": "steersman_core.dll"}.get(sys.platform, "libsteersman_core.so")
 OLDEST_GLIBC = 17
-"""Minor of the C library that compiled kernels need at least."""
+"""Minor of the C library that wheels need at least."""
 
 
 def native_core(root: Path) -> Path | None:
@@ -53,7 +51,7 @@ def native_core(root: Path) -> Path | None:
 
 
 class BuildArtifactsHook(BuildHookInterface[Any]):
-    """Add what is built to the package: the core is for one architecture, kernels are also for one Python."""
+    """Add what is built to the package; the core is for one architecture."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add what is built to what the wheel includes, or wasmtime to its dependencies.
@@ -66,19 +64,13 @@ class BuildArtifactsHook(BuildHookInterface[Any]):
             build_data["dependencies"] += self.metadata.core.optional_dependencies["portable"]
         if version == "editable":
             return
-        for name, place in BUILT.items():
-            if (folder := root / "build" / name).is_dir():
-                build_data["force_include"][str(folder)] = place
-        python = abi = f"cp{sysconfig.get_config_var('py_version_nodot')}"
-        if not (root / "build" / "kernels").is_dir():
-            python, abi = "py3", "none"
-        minors = [OLDEST_GLIBC]
+        if (site := root / "build" / "site").is_dir():  # `make site`
+            build_data["force_include"][str(site)] = "steersman/data/site"
         if core:
             build_data["force_include"][str(core)] = f"steersman/core/{NAME}"
-            minors += [int(each) for each in re.findall(rb"\0GLIBC_2\.(\d+)", core.read_bytes())]
-        if core or abi != "none":
+            minors = [OLDEST_GLIBC, *map(int, re.findall(rb"\0GLIBC_2\.(\d+)", core.read_bytes()))]
             machine = re.sub(r"[-.]", "_", sysconfig.get_platform())
             if "glibc" in platform.libc_ver():
                 machine = machine.replace("linux_", f"manylinux_2_{max(minors)}_")
             build_data["pure_python"] = False
-            build_data["tag"] = f"{python}-{abi}-{machine}"
+            build_data["tag"] = f"py3-none-{machine}"

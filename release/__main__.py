@@ -49,9 +49,9 @@ def notes() -> str:
 
 
 def build_packages(folder: Path) -> None:
-    """Write wheel and sdist; the wheel has what `make site` and `make kernels` built."""
+    """Write wheel and sdist; the wheel has what `make site` and `make core` built."""
     date = {"SOURCE_DATE_EPOCH": str(source_date())}
-    # Apart: a wheel that is built from the sdist has neither site nor kernels.
+    # Apart: a wheel that is built from the sdist has no site.
     for kind in ("sdist", "wheel"):
         command = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", f"--outdir={folder}", str(ROOT)]
         run(command, what=f"the {kind} cannot be built", environment=date)
@@ -102,9 +102,8 @@ def build(names: Sequence[str], url: str | None, output: Path) -> None:
         output: folder of releases.
     """
     text = notes()
-    for built in ("site", "kernels"):
-        if not (ROOT / "build" / built).is_dir():
-            raise ReleaseError(f"build/{built} is missing; build it: make {built}", 2)
+    if not (ROOT / "build" / "site").is_dir():
+        raise ReleaseError("build/site is missing; build it: make site", 2)
     tool("helm")
     images.check_prerequisites(names)
     others = images.other_architectures(names, images.OUTPUT)

@@ -204,9 +204,6 @@ class ImageBuilder:
             arguments["BUILDPLATFORM"] = f"linux/{NATIVE}"
         if program := image.needed(self._architecture):
             arguments["PROGRAM"] = program
-        if self._architecture != NATIVE:
-            # Emulated, the compiler takes more than an hour.
-            arguments["KERNELS"] = "none"
         self._build_image(name, image, arguments, ROOT, self._architecture)
         target = f"oci:{layout}:{image.tag}"
         run(

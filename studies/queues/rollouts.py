@@ -16,9 +16,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.random_numbers import uniform
 from studies.queues.pool import Jobs, Runs, advance_to_choice, begin_window, new_runs, start_next
 from studies.queues.queue_network import ChoiceInputs, choose, known_inputs, new_inputs, play_to_end
+from studies.queues.random_numbers import uniform
 
 DAY = 86_400.0
 
@@ -62,7 +62,7 @@ class RolloutArrays(NamedTuple):
         seconds: of arrivals in a future.
         jitter: seconds by which the time of day may differ.
         margin: standard errors by which another job must be better.
-        random: [E, 1] see `steersman.core.random_numbers`.
+        random: [E, 1] see `studies.queues.random_numbers`.
     """
 
     trace_first: Ints

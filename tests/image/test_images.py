@@ -107,17 +107,6 @@ def test_image_prints_its_version(commands: Container) -> None:
     assert commands.run("--version").startswith(f"steersman {steersman.__version__}\ncore native ")
 
 
-@pytest.mark.parametrize("policy", ["fgd", "kube-default", "steersman"])
-def test_first_simulation_compiles_nothing(commands: Container, policy: str) -> None:
-    start = time.monotonic()
-    shell = ("env", "STEERSMAN_CACHE_DIR=/tmp/cache", "sh", "-c")
-    left = commands.run(
-        f"{SIMULATE.format(policy=policy)} > /dev/null; ls /tmp/cache/kernels || true", entrypoint=shell
-    )
-    print(f"{policy}: {time.monotonic() - start:.1f} s")
-    assert left == ""
-
-
 def test_simulation_runs_on_a_read_only_root(commands: Container) -> None:
     start = time.monotonic()
     commands.run(*SIMULATE.format(policy="fgd").split()[1:])
@@ -149,7 +138,7 @@ def test_image_of_arm64_simulates(tmp_path: Path) -> None:
         assert machine == "aarch64\n"
         start = time.monotonic()
         container.run(*SIMULATE.format(policy="fgd").split()[1:], seconds=3000)
-        print(f"simulate, kernels compiled: {time.monotonic() - start:.0f} s")
+        print(f"simulate: {time.monotonic() - start:.0f} s")
 
 
 @pytest.mark.parametrize("layout", sorted(layout_name(name, "arm64") for name in IMAGES if IMAGES[name].only_copies))

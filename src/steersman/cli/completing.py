@@ -1,4 +1,4 @@
-"""Values that a shell completes. A user waits for them: nothing here may import numpy, numba or torch."""
+"""Values that a shell completes. A user waits for them: nothing here may import numpy or torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RULES = {
     "most-allocated": "the smallest free share of CPU and memory, as kube-scheduler's MostAllocated",
     "balanced-allocation": "used shares of CPU and memory differ least",
 }
-"""The rules of `policies.heuristics`, which imports numba."""
+"""The rules of `policies.heuristics`, which imports numpy."""
 POLICIES = {
     "random": "a node that fits, at random",
     **RULES,
@@ -35,7 +35,7 @@ POLICIES = {
     "rules": "the rule that short simulations on this cluster choose",
     "steersman": "as rules, or a blend of them, with weights fitted to this cluster",
 }
-"""The built-in policies of `policies.registry`, which imports numba."""
+"""The built-in policies of `policies.registry`, which imports numpy."""
 TELEMETRY_POLICIES = {
     "ma": "by --telemetry: a node in use with the most CPU used",
     "la": "by --telemetry: the least CPU used",
@@ -53,7 +53,7 @@ OBJECTIVE_NAMES = (
     "least-connections",
     "latency-aware",
 )
-"""The built-in objectives of `objectives.registry`, which imports numba."""
+"""The built-in objectives of `objectives.registry`, which imports numpy."""
 ORDERS = {
     "age": "the oldest first; every waiting pod is tried",
     "fcfs": "the oldest first; nobody overtakes",
@@ -70,9 +70,9 @@ ORDERS = {
     "NAME@SOURCE": "run times: stated, history, none, oracle or oracle:FACTOR",
     "NAME@ageing:2h": "who has waited for longer goes first",
 }
-"""The names of `orders.registry`, which imports numba, and what may follow them."""
+"""The names of `orders.registry`, which imports numpy, and what may follow them."""
 VIEW_NAMES = ("cluster", "gpu")
-"""The views of `policies.features`, which imports numba, that are a choice; `telemetry` goes with its protocol."""
+"""The views of `policies.features`, which imports numpy, that are a choice; `telemetry` goes with its protocol."""
 MINORS = ("1.34", "1.35", "1.36", "1.37")  # minors of `policies.node_scores.kube_minors`
 DEVICES = ("cpu", "cuda", "mps", "auto")
 POLICY_SUFFIX = ".safetensors"

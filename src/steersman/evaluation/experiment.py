@@ -130,8 +130,7 @@ def generated_experiment(
 def run_experiment(
     experiment: Experiment,
     *,
-    # Number of workers, see `core.engines`; a single local one is this process. Compiled kernels should be in numba's
-    # cache before.
+    # Number of workers, see `core.engines`; a single local one is this process.
     jobs: int = 1,
     on_run: OnRun | None = None,
     # Runs by their position that were done before, and are not done again

@@ -12,14 +12,13 @@ import numpy as np
 
 from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.gpu_units import mean_milli, requested_milli
-from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
+from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.cluster.pod_query import NamespaceUse
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.handles import CoreOrder, Heads
 from steersman.orders import scores
 from steersman.orders.live_history import LiveHistory, written
-from steersman.orders.live_reservation import EndingPods, LiveReservation
 from steersman.orders.order import ANYBODY, EASY, NO_ONE, Order
 
 CPU_MILLI = 1000.0
@@ -96,16 +95,6 @@ def live_order(order: Order, history: LiveHistory) -> LiveOrder | None:
     check_live(order)
     is_plain = order.follows_age and order.overtaking == ANYBODY and math.isinf(order.ageing)
     return None if is_plain else LiveOrder(order, history)
-
-
-def warm_up_order(order: Order) -> None:
-    """Compile what reservations of an order call."""
-    made = live_order(order, LiveHistory())
-    if made is not None and made.reserves:
-        pod = Pod("pod", PodClass(Requests(cpu_milli=100)))
-        state, one = ClusterState((Node("node", 1000, 1 << 30),)), np.zeros(1, dtype=np.int64)
-        state.place("pod", state.class_id(pod.pod_class), 0)
-        LiveReservation(state, 0, EndingPods(one, one, one, np.zeros(1), np.ones(1)), 0.0).take(0, 0, 0)
 
 
 class LiveOrder:

@@ -292,7 +292,7 @@ spec:
 {{- end -}}
 {{- end -}}
 
-{{/* Where a program keeps what it has planned, and kernels that the image lacks. */}}
+{{/* Where a program keeps what it has planned. */}}
 {{- define "steersman.cacheEnv" -}}
 - name: STEERSMAN_CACHE_DIR
   value: /var/cache/steersman

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +15,15 @@ import numpy.typing as npt
 import structlog
 
 from steersman.apps.learner.plan import LivePlan, init_run
-from steersman.apps.learner.processes import Learning, agent_process, agent_settings
+from steersman.apps.learner.processes import Learning, agent_process
 from steersman.apps.load.live_cluster import ClusterTarget, run_client
 from steersman.apps.runtime.listing import read_nodes
-from steersman.apps.runtime.policy_manager import warm_up
 from steersman.apps.runtime.tasks import StopRequest
 from steersman.apps.scheduler.agent_link import AgentLink
-from steersman.apps.scheduler.agent_policy import agent_policy
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.apps.scheduler.scheduler import SchedulerOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.orders.live_order import warm_up_order
-from steersman.policies.registry import resolve
 from steersman.training.run import POLICY, read_metrics
 
 READY_SECONDS, POLL_SECONDS = 120.0, 0.1
@@ -74,7 +69,6 @@ class LiveAgent:
         *,
         explore_anyway: bool = False,  # whether it may explore in a cluster that steersman did not start
         configure_logs: Callable[[str], None] = log_warnings,  # called in each background process with its name
-        compiling: Callable[[], AbstractContextManager[object]] = nullcontext,  # surrounds the compilation of kernels
     ) -> None:
         if plan.scheduler_name == DEFAULT_SCHEDULER:
             raise UsageError(f"scheduler {DEFAULT_SCHEDULER!r} is the cluster's kube-scheduler; give another name")
@@ -87,7 +81,7 @@ class LiveAgent:
             )
         self.folder, self._target, self._plan = folder, target, plan
         self._settings = settings or scheduler_settings(plan)
-        self._configure_logs, self._compiling = configure_logs, compiling
+        self._configure_logs = configure_logs
         self._stop = StopRequest()
         self._link: AgentLink | None = None
         self._has_ended, self._problem = threading.Event(), "it was stopped"
@@ -140,11 +134,6 @@ class LiveAgent:
         with live_run.lock:
             if self._plan.network.start is not None:
                 settings = replace(settings, policy=str(self.folder / POLICY))  # with what an earlier session learned
-            with self._compiling():
-                # Without a link: this only compiles what the scheduler will call.
-                policy = agent_policy(agent_settings(self._plan), resolve(settings.policy), None)
-                warm_up(policy, telemetry=settings.telemetry is not None)
-                warm_up_order(settings.order)
             learning = Learning(self._plan, live_run, self._target.config, settings.telemetry, self._configure_logs)
             with agent_process(learning) as agent:
                 self._link = agent.link

@@ -20,16 +20,11 @@ from steersman.apps.http_policy.policy import server_url
 from steersman.apps.runtime.comparison import FALLBACK_RULE, PolicyComparison, PolicyReloader
 from steersman.cluster.model import (
     GPU_MILLI,
-    Constraints,
     GpuType,
     Node,
     PodClass,
-    PodSelector,
     Requests,
-    TopologySpread,
 )
-from steersman.cluster.node_metrics import LatencyLimits
-from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.processes import ask_process
@@ -37,16 +32,14 @@ from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
-from steersman.policies.base import Need, Policy, default_member, derives_tables, with_profile
+from steersman.policies.base import Need, Policy, derives_tables
 from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.policies.decision.decider import Decider
 from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
 from steersman.policies.heuristics import heuristic
 from steersman.policies.node_scores.default_spreading import PodReader
-from steersman.policies.node_scores.kube_arrays import HOSTNAME
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
 from steersman.prometheus.collector import TelemetryCollector
-from steersman.prometheus.configuration import Configuration
 from steersman.prometheus.families import counter_family
 from steersman.workloads.formats.kubernetes.controllers import services_of
 from steersman.workloads.profile import TypicalPod, typical_pods
@@ -370,47 +363,3 @@ def check_served(policy: Policy) -> None:
 
 def _nodes(state: ClusterState) -> list[Node]:
     return [node for node in state.nodes if node is not None]
-
-
-def warm_up(
-    # The policy; for a learned one, the rule that decides before the comparison is compiled, too; for one behind
-    # HTTP, the rule that decides where its server fails
-    policy: Policy,
-    choose: Callable[[Decider, PodQuery], NodeChoice | None] = Decider.choose,  # function that chooses a node for a pod
-    *,
-    telemetry: bool = False,  # whether the kernels of latency limits are compiled
-) -> None:
-    """Compile all kernels of a policy by decisions on a cluster of one node.
-
-    One pod has a constraint on other pods, and with telemetry one has a latency limit, because some kernels run for
-    such pods alone.
-    """
-    candidates = [] if server_url(policy) else [policy]
-    if policy.is_learned or server_url(policy):
-        candidates.append(heuristic(FALLBACK_RULE))
-    for candidate in candidates:
-        _decide_once_each(candidate, choose, telemetry=telemetry)
-
-
-def _decide_once_each(
-    policy: Policy, choose: Callable[[Decider, PodQuery], NodeChoice | None], *, telemetry: bool
-) -> None:
-    state = ClusterState((Node("node", 1000, 1 << 30, gpu_count=1, labels={HOSTNAME: "node"}),))
-    requests = Requests(cpu_milli=100, memory_bytes=1 << 20, gpu_count=1, gpu_milli=500)
-    spread = TopologySpread(max_skew=9, topology_key=HOSTNAME, hard=True, selector=PodSelector((), None))
-    class_ids = [
-        state.class_id(PodClass(requests, constraints))
-        for constraints in (Constraints(), Constraints(spread=(spread,)))
-    ]
-    collector = TelemetryCollector(Configuration(), dict) if telemetry else None
-    decider = Decider(
-        ClusterView(state, telemetry=collector),
-        with_profile(default_member(policy), None) if policy.prepared else policy,
-    )
-    if telemetry:
-        decider.choose(PodQuery(class_ids[0], limits=LatencyLimits(1.0, 1.0)))
-    for class_id in class_ids:
-        choice = choose(decider, PodQuery(class_id))
-        assert choice is not None
-        state.place(f"pod {class_id}", class_id, choice.slot, choice.devices)
-        decider.changed(choice.slot)

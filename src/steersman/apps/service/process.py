@@ -16,7 +16,7 @@ from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.apps.service.api import Api
 from steersman.apps.service.config import ServiceConfig, exposure
 from steersman.apps.service.metrics import ServiceMetrics
-from steersman.apps.service.scoring.explanation import Explainer, explanation
+from steersman.apps.service.scoring.explanation import Explainer
 from steersman.apps.service.scoring.node_scorer import NodeScorer, RefusedRequestError
 from steersman.apps.service.scoring.unknown_pods import UnknownPods
 from steersman.apps.service.server import HttpServer
@@ -30,7 +30,7 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy, derives_tables
 from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.policies.decision.decider import Decider
 from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.profile import typical_pods
@@ -189,17 +189,3 @@ class Service:
     def _unsynced(self) -> str:
         assert self.watched is not None
         return "" if self.watched.cache.synced else "nodes and pods are not listed yet"
-
-
-def choose_by_scores(decider: Decider, query: PodQuery) -> NodeChoice | None:
-    """Choose a node by a `NodeScorer`, so that `apps.runtime.policy_manager.warm_up` compiles what requests need."""
-    node_scorer = NodeScorer(decider)
-    ranking = node_scorer.ask(query, node_scorer.all_nodes)
-    ranking.scores()
-    ranking.devices()
-    node_scorer.refused(query)
-    explanation("", node_scorer, query)
-    choice = decider.choose(query)
-    assert choice is not None
-    decider.contributions(query, choice.slot, choice.slot)  # a cluster of one node
-    return choice

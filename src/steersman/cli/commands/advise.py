@@ -68,7 +68,7 @@ def advise(options: AdviceOptions) -> None:
         live=ClusterOptions(options.kubeconfig),
     )
 
-    # The imports below load numba, which is slow.
+    # The imports below are slow.
     from steersman.evaluation.results import ADVICE_FILES, CLUSTER_SCHEDULER, check_output
 
     check_output(options.output, ADVICE_FILES)

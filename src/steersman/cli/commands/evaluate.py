@@ -129,7 +129,7 @@ def evaluate(
         inputs.check(several=True)
     check_log_file(results.log_file)
 
-    # The imports below load numba, which is slow, so the options are checked first.
+    # The imports below are slow, so the options are checked first.
     from steersman.cli.comparison import ReportNotes, compare, show
     from steersman.evaluation.criteria import parse_objectives
     from steersman.evaluation.experiment import generated_experiment

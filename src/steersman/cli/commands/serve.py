@@ -123,9 +123,8 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
     import msgspec
 
     from steersman.apps.http_policy.policy import server_url
-    from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.runtime.tasks import run
-    from steersman.apps.service.process import Service, choose_by_scores
+    from steersman.apps.service.process import Service
     from steersman.policies.base import derives_tables
     from steersman.policies.registry import resolve
 
@@ -156,8 +155,6 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
             prepared = stack.enter_context(_prepared(settings.policy, inputs))
             settings = msgspec.structs.replace(settings, policy=str(prepared))
             decides = resolve(settings.policy)
-        with status_if_slow("compiling for this machine (once, about half a minute)"):
-            warm_up(decides, choose_by_scores, telemetry=bool(settings.telemetry))
         if follower is not None:
             stack.enter_context(follower)
         if target is None:

@@ -92,7 +92,7 @@ def simulate(
         if options.policy is None:
             raise UsageError("--policy is missing; give one, such as --policy steersman (see --help)")
 
-    # The imports below load numba, which is slow, so the options are checked first.
+    # The imports below are slow, so the options are checked first.
     from steersman.evaluation.results import RUN_FILES, check_output
     from steersman.policies.registry import check_policy_names
 

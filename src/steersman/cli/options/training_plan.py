@@ -21,7 +21,7 @@ from steersman.cli.options.generated import deployments_options, latency_options
 from steersman.cli.options.inputs import read_cluster, running_pods
 from steersman.cli.options.policies import stored_order_warnings
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.output.display import Warnings, status_if_slow
+from steersman.cli.output.display import Warnings
 from steersman.cli.reading import holds_nodes, read_workload
 from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError, unknown_name
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from steersman.workloads.workload import Workload
 
 MAX_WIDTH = 65_536
-AGE = "age"  # the order of `orders.order`, which imports numba
+AGE = "age"  # the order of `orders.order`, which imports numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,22 +111,6 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
         **given_options(options.learning),
     )
     return make_plan(source, name, options.task.algorithm or EVOLUTION, plan)
-
-
-COMPILING = "compiling the environment for this machine (once, about half a minute)"
-
-
-def compile_plan(plan: AnyPlan) -> None:
-    """Compile the kernels of environments that training needs, with a message if it takes long."""
-    from steersman.training.search.evolve import EvolutionPlan
-
-    if isinstance(plan, EvolutionPlan):
-        return
-    with status_if_slow(COMPILING):
-        # A reset and a step call, and so compile, what training calls.
-        env = plan.scene.make(1)
-        env.reset(seed=0)
-        env.step(env.heuristic(plan.rule))
 
 
 def _check_network(options: TrainOptions) -> None:

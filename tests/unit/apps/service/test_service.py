@@ -3,8 +3,6 @@
 import asyncio
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -263,48 +261,6 @@ def test_extender_reuses_an_unchanged_pending_pod():
     assert watched.waiting(msgspec.Raw(b'{"metadata":{"name":"\xff"}}')) is None
     feed.change("MODIFIED", raw(there | {"spec": spec | {"nodeName": "large"}}))
     assert watched.waiting(raw(there)) is None, "it is bound"
-
-
-ASKED_AFTER_WARMING_UP = """
-import gc, sys
-from numba.core.registry import CPUDispatcher
-from steersman.cluster.model import Constraints, Node, PodAffinityTerm, PodClass, PodSelector, Requests
-from steersman.cluster.state import ClusterState
-from steersman.apps.runtime.policy_manager import warm_up
-from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.decider import Decider
-from steersman.policies.registry import resolve
-from steersman.cluster.pod_query import PodQuery
-from steersman.apps.service.scoring.explanation import explanation
-from steersman.apps.service.scoring.node_scorer import NodeScorer, NodeSet
-from steersman.apps.service.process import choose_by_scores
-
-def compiled():
-    return {each.py_func.__name__: len(each.overloads) for each in gc.get_objects() if isinstance(each, CPUDispatcher)}
-
-warm_up(resolve(sys.argv[1]), choose_by_scores)
-before = compiled()
-state = ClusterState([Node(name, cpu, 1 << 30, labels={"zone": name}) for name, cpu in (("a", 8000), ("b", 9000))])
-apart = Constraints(anti_affinity=(PodAffinityTerm(PodSelector((), None), "zone"),))
-c = state.class_id(PodClass(Requests(1000, 1 << 20), apart))
-opinions = NodeScorer(Decider(ClusterView(state), resolve(sys.argv[1])))
-for pod, slot in (("one", 0), ("two", 1), ("three", -1)):
-    ranking = opinions.ask(PodQuery(c), NodeSet(["a", "b"]))
-    ranking.scores(10)
-    assert len(opinions.refused(PodQuery(c))) == (2 if slot < 0 else slot), (pod, opinions.refused(PodQuery(c)))
-    told = explanation("", opinions, PodQuery(c))
-    assert len(told.runners_up) == (1 if not slot else 0)
-    if slot >= 0:
-        state.place(pod, c, slot, ranking.devices())
-        opinions.changed(slot)
-assert compiled() == before, {name for name, n in compiled().items() if n != before.get(name)}
-"""
-
-
-@pytest.mark.parametrize("name", ["best-fit", "kube-default", "steersman"])
-def test_nothing_is_compiled_after_warm_up(name):
-    done = subprocess.run([sys.executable, "-c", ASKED_AFTER_WARMING_UP, name], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_names_follow_added_and_removed_nodes():

@@ -2,11 +2,7 @@
 
 import numpy as np
 import pytest
-from steersman.policies.node_scores.compiled_resource_scores import (
-    balanced_allocation,
-    least_allocated,
-    most_allocated,
-)
+from tests.support.decision_states import described
 
 from steersman.cluster.constraints.node import NodeTable
 from steersman.cluster.model import (
@@ -20,19 +16,14 @@ from steersman.cluster.model import (
     Toleration,
 )
 from steersman.cluster.state import ClusterState
-from steersman.core.compiled import kernel
+from steersman.core.handles import CoreDecider
 from steersman.policies.node_scores.plugin_scores import image_locality, images_on, preferred_weights, soft_taints
+from steersman.policies.registry import resolve
 
 MI, GI = 1 << 20, 1 << 30
 
 
-@kernel
-def three_scores(nodes, classes, c, n):
-    return (
-        least_allocated(nodes, classes, c, n),
-        most_allocated(nodes, classes, c, n),
-        balanced_allocation(nodes, classes, c, n),
-    )
+RULES = "least-allocated=1,most-allocated=1,balanced-allocation=1"
 
 
 def scored(allocatable, used, pod):
@@ -41,7 +32,9 @@ def scored(allocatable, used, pod):
     if used is not None:
         state.place("other", state.class_id(PodClass(Requests(*used))), 0, force=True)
     c = state.class_id(PodClass(Requests(*pod)))
-    return three_scores(state.arrays, state.class_arrays, c, 0)
+    # Also where it does not fit, which decisions never ask.
+    parts = CoreDecider(described(resolve(RULES), state, ())).contributions(c, 0, 0, 0)
+    return parts[:, 1].tolist()
 
 
 @pytest.mark.parametrize(

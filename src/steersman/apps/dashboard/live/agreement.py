@@ -11,9 +11,6 @@ import structlog
 
 from steersman.apps.runtime.policy_manager import LiveSpreadSelectors, PodWindow
 from steersman.apps.service.scoring.unknown_pods import TimeBudget
-from steersman.cluster.model import Node, PodClass, Requests
-from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
@@ -47,19 +44,6 @@ class RuleAgreement:
         self._deciders: dict[str, Decider] = {}
         self._policies = {rule: resolve(rule) for rule in COMPARED_RULES}
         self._budget = TimeBudget(SHARE, SAVED_SECONDS)
-
-    def warm_up(self) -> None:
-        """Compile what comparisons need, so that the first one does not take seconds."""
-        state = ClusterState([Node("a", 8000, 1 << 34, gpu_count=2), Node("b", 8000, 1 << 34)])
-        pod = state.class_id(PodClass(Requests(1000, 1 << 30, gpu_count=1, gpu_milli=500)))
-        state.place("pod", pod, 0, None, 0, force=True)
-        profile = (TypicalPod(1000, 500, 1, (), 1.0),)
-        for policy in self._policies.values():
-            decider = Decider(ClusterView(state, profile=profile), policy)
-            decider.scores(PodQuery(pod))
-            decider.changed(0)
-            decider.scores(PodQuery(pod))
-        state.remove("pod")
 
     def see(self, pod: CachedPod) -> None:
         """Add a pod to those that the profile is of."""

@@ -188,7 +188,6 @@ class LiveScreen:
             except ApiError as error:
                 if error.status != 403:
                     raise
-            await asyncio.to_thread(self._cluster.rules.warm_up)
             async with asyncio.TaskGroup() as group:
                 for source in self._sources:
                     group.create_task(source.run())

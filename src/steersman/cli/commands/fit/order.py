@@ -54,7 +54,7 @@ def order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: ClusterOp
 
     check_model_output(options.output, "an order file", open_order)
 
-    # The imports below load numba, which is slow, so the options are checked first.
+    # The imports below are slow, so the options are checked first.
     from steersman.policies.registry import resolve
     from steersman.training.search import orders as fitting
 

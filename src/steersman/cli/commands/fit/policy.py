@@ -78,7 +78,7 @@ def policy(options: WrittenPolicy, fitting: FittingOptions, inputs: Inputs, arri
     else:
         check_model_output(output, "a policy file", read_policy, f", that of a formula in {FORMULA_SUFFIX}")
 
-    # The imports below load numba, which is slow, so the options are checked first.
+    # The imports below are slow, so the options are checked first.
     from steersman.core.atomic_files import replacing
     from steersman.orders.order import AGE
     from steersman.policies.files.policy_file import SUFFIX, prepare_policy, with_stored_order, write_policy

@@ -29,7 +29,6 @@ from steersman.cli.options.common import (
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, agent_parameters, check_unused, live_plan_of
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
-from steersman.cli.output.display import status_if_slow
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import UsageError
@@ -216,10 +215,8 @@ def schedule(
     logs.configure()
 
     from steersman.apps.http_policy.policy import server_url
-    from steersman.apps.runtime.policy_manager import warm_up
     from steersman.apps.scheduler.process import LiveScheduler
     from steersman.apps.scheduler.run_times import open_run_times
-    from steersman.orders.live_order import warm_up_order
     from steersman.orders.registry import find_order
     from steersman.policies.registry import is_kube_scheduler, of_minor, resolve
 
@@ -253,7 +250,6 @@ def schedule(
         predict=None if task is None else task.ask,
         predict_seconds=queue.predict_waits or 0.0,
     )
-    compiling = partial(status_if_slow, "compiling for this machine (once, about half a minute)")
     if plan is not None and learning.learn is not None:
         from steersman.apps.learner.live_agent import LiveAgent
 
@@ -264,13 +260,8 @@ def schedule(
             settings,
             explore_anyway=learning.explore_anyway,
             configure_logs=logs.configure_process,
-            compiling=compiling,
         ).run()
         return
-    with compiling():
-        warm_up(resolved, telemetry=telemetry is not None)
-        if not options.shadow:
-            warm_up_order(chosen_order)
     if options.shadow:
         from steersman.cli.commands.schedule.shadow import follow
 

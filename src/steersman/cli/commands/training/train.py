@@ -15,7 +15,7 @@ from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
+from steersman.cli.options.training_plan import TrainOptions, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.engines import Engine, use_engine
@@ -95,7 +95,6 @@ def train(
     iterations = run.iterations or options.algorithm.iterations
     interval = run.validate_every or options.algorithm.validate_every
     limits = TrainingLimits(iterations, run.minutes, interval, run.patience)
-    compile_plan(plan)
     # A run that was killed before its first checkpoint begins again.
     resume = run.resume and ((output / CHECKPOINT).exists() or not (output / COMMAND).exists())
     with (

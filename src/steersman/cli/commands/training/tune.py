@@ -26,7 +26,7 @@ from steersman.cli.options.generated import deployments_options
 from steersman.cli.options.live_learning import LIVE_FROM_FILE, LiveLearning, live_plan_of
 from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions, compile_plan, plan_of
+from steersman.cli.options.training_plan import TrainOptions, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
 from steersman.cli.output.logs import say_warnings
 from steersman.core.config.fields import flag
@@ -156,7 +156,6 @@ def tune(
         from steersman.training.plans import gain_text
         from steersman.training.tuning.study import trial_limits
 
-        compile_plan(trained)
         chosen = {"fixed": {*options.declared, *given_options(options.network)}}
         plan, words, reader = trained, partial(gain_text, trained), "train"
         limits = trial_limits(options.algorithm, study.iterations, study.validate_every)

@@ -1,4 +1,4 @@
-"""Random numbers for kernels: SplitMix64 streams, a row for each environment and a column for each stream.
+"""Random numbers for compiled functions: SplitMix64 streams, a row for each environment and a column for each stream.
 
 Separate streams are independent of each other: the workload, its load and the errors of measurement are the same
 whatever a policy decides, so that runs of two policies are paired by their seed.
@@ -6,15 +6,14 @@ whatever a policy decides, so that runs of two policies are paired by their seed
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import numpy.typing as npt
-
-from steersman.core.compiled import inlined_kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@inlined_kernel
+@numba.njit(error_model="numpy")
 def mixed(z: np.uint64) -> np.uint64:
     """Return SplitMix64's finaliser of `z` (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators)."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -22,26 +21,26 @@ def mixed(z: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@inlined_kernel
+@numba.njit(error_model="numpy")
 def next_bits(rng: npt.NDArray[np.uint64], stream: int) -> np.uint64:
     """Return 64 random bits from one of several streams, [S]."""
     rng[stream] += GOLDEN
     return mixed(rng[stream])
 
 
-@inlined_kernel
+@numba.njit(error_model="numpy")
 def scaled(bits: np.uint64, bound: int) -> int:
     """Return an integer in [0, bound) from random bits, by multiplication."""
     return int(((bits >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
 
 
-@inlined_kernel
+@numba.njit(error_model="numpy")
 def random_bits(rng: npt.NDArray[np.uint64], e: int, stream: int) -> np.uint64:
     """Return 64 random bits from a stream of environment `e`."""
     return next_bits(rng[e], stream)
 
 
-@inlined_kernel
+@numba.njit(error_model="numpy")
 def uniform(rng: npt.NDArray[np.uint64], e: int, stream: int) -> float:
     """Return a number in [0, 1)."""
     # A float holds 53 bits; more would round up to 1.
