@@ -98,13 +98,23 @@ impl Decider {
 
     fn extend(&mut self, arrays: &Arrays) -> Result<()> {
         let kept = Kept::read(arrays)?;
-        self.terms.check(&kept)?;
+        let is_cut = self.terms.check(&kept)? || kept.constraints < self.cluster.constraints();
         if kept.constraints > self.cluster.constraints() {
             return Err(format!("kept: expected at most {} rows of constraints", self.cluster.constraints()));
         }
         let classes = self.cluster.read_added(arrays, kept.constraints)?;
         let count = kept.classes + classes.0.len();
         let terms = self.terms.read_added(arrays, &kept, self.nodes(), classes.0.len())?;
+        if is_cut {
+            self.terms.check_references(&kept, &terms)?;
+            let constraints = kept.constraints + classes.1.len();
+            if self.cluster.classes.iter().take(kept.classes).any(|class| class.constraint >= constraints) {
+                return Err("kept: classes that stay refer to what does not".to_owned());
+            }
+        }
+        if matches!(self.node_rule, NodeRule::Kube(_)) && !arrays.has("kube.weights") {
+            return Err("kube.weights: missing, with classes or labels that are new".to_owned());
+        }
         match &mut self.node_rule {
             NodeRule::Best { scorer, table } => {
                 if let Scorer::Learned(learned) = scorer {

@@ -210,7 +210,7 @@ impl Terms {
             matches: arrays.rows("terms.matches", selectors)?,
             more_matches: arrays.rows_of("terms.more_matches", kept.labels, matched.len())?,
             conflicts: arrays.rows_of("terms.conflicts", held.len(), things)?,
-            domains: self.read_sizes("terms.domains", &domains)?,
+            domains: self.read_sizes("terms.domains", kept.keys, &domains)?,
             matched,
             owned,
             held,
@@ -248,8 +248,8 @@ impl Terms {
         self.included.extend(added.included);
     }
 
-    /// Check that there is so much of each kind.
-    pub fn check(&self, kept: &Kept) -> Result<()> {
+    /// Check that there is so much of each kind; return whether there is more.
+    pub fn check(&self, kept: &Kept) -> Result<bool> {
         let ours = [
             ("classes", self.rules.len(), kept.classes),
             ("labels", self.matches.len(), kept.labels),
@@ -261,13 +261,38 @@ impl Terms {
         ];
         match ours.iter().find(|(_, ours, kept)| ours < kept) {
             Some((kind, ours, kept)) => Err(format!("kept: expected at most {ours} {kind}, has {kept}")),
-            None => Ok(()),
+            None => Ok(ours.iter().any(|(_, ours, kept)| ours > kept)),
+        }
+    }
+
+    /// Check that what stays refers to nothing that a change takes away.
+    pub fn check_references(&self, kept: &Kept, added: &Added) -> Result<()> {
+        let selectors = kept.selectors + added.matched.len();
+        let (things, owned) = (kept.things + added.held.len(), kept.owned + added.owned.len());
+        let (keys, filters) = (added.domains.len(), kept.filters + added.included.len());
+        let mut terms = self.owned.iter().take(kept.owned);
+        let mut rules = self.rules.iter().take(kept.classes).flatten();
+        let is_kept = |rule: &Rule| match rule.kind {
+            Kind::Exclusive => rule.counted < things,
+            _ => {
+                rule.counted < selectors
+                    && rule.own < selectors
+                    && rule.key < keys
+                    && rule.owned.is_none_or(|o| o < owned)
+                    && (rule.included < filters || rule.included == 0)
+            }
+        };
+        if rules.all(is_kept) && terms.all(|term| term.selector < selectors && term.key < keys) {
+            Ok(())
+        } else {
+            Err("kept: classes that stay refer to what does not".to_owned())
         }
     }
 
     /// Read `changed.*` of so many nodes, in columns.
     pub fn read_changed(&self, arrays: &Arrays, nodes: usize) -> Result<Columns> {
-        let domains = self.read_sizes("changed.domains", &arrays.list_of("changed.domains", self.topologies.len())?)?;
+        let keys = self.topologies.len();
+        let domains = self.read_sizes("changed.domains", keys, &arrays.list_of("changed.domains", keys)?)?;
         let rows: Vec<Vec<i32>> = arrays.rows_of("changed.domain", self.topologies.len(), nodes)?;
         Ok(Columns {
             matched: arrays.rows_of("changed.matched", self.matched.len(), nodes)?,
@@ -280,8 +305,8 @@ impl Terms {
     }
 
     /// Read how many domains keys have, of which those that exist have no fewer than before.
-    fn read_sizes(&self, name: &str, sizes: &[i64]) -> Result<Vec<usize>> {
-        let ours = self.topologies.iter().map(|topology| topology.domains);
+    fn read_sizes(&self, name: &str, kept: usize, sizes: &[i64]) -> Result<Vec<usize>> {
+        let ours = self.topologies.iter().take(kept).map(|topology| topology.domains);
         match ours.zip(sizes).find(|&(ours, &size)| size < ours as i64) {
             Some((ours, size)) => Err(format!("{name}: expected at least {ours}, is {size}")),
             None => sizes.iter().map(|&size| index(name, size, 1 << 31)).collect(),

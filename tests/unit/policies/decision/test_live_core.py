@@ -12,6 +12,7 @@ from tests.support.differential.sequences import sequence
 from tests.support.differential.sides import FileCluster
 from tests.support.nightly import examples
 
+from steersman.cluster.model import Constraints, Node, PodClass, PodSelector, Requests, TopologySpread
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.provisional import provisional_numbers
 from steersman.cluster.state import ClusterState
@@ -85,6 +86,19 @@ def test_a_decider_follows_nodes_labels_classes_and_pods_of_the_moment(name: str
                 decider.changed(choice.slot)
                 placed.append(f"{i}")
     assert checked > 200
+
+
+def test_a_number_that_is_taken_back_goes_to_a_topology_key_with_fewer_domains() -> None:
+    state = ClusterState([Node(f"n{i}", 8000, 1 << 34, labels={"many": f"{i}", "few": "a"}) for i in range(5)])
+    decider = Decider(ClusterView(state), resolve("best-fit"))
+
+    def spread(key: str) -> PodQuery:
+        terms = (TopologySpread(1, key, True, PodSelector((), None)),)
+        return PodQuery(state.class_id(PodClass(Requests(100, 0), Constraints(spread=terms))))
+
+    with provisional_numbers(state):
+        assert decider.guest().choose(spread("many")) is not None
+    assert decider.choose(spread("few")) is not None
 
 
 def test_random_numbers_go_on_when_a_cluster_is_described_anew() -> None:
