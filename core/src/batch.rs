@@ -169,6 +169,7 @@ fn boxed<E: Episode + 'static>((episode, asks): (E, bool)) -> (Box<dyn Episode>,
 }
 
 /// Do work in parallel where there are threads, a thread at least so much of it; return the first error.
+#[cfg_attr(target_family = "wasm", allow(unused_variables))] // there are no threads
 fn each<T: Send>(work: Vec<T>, fewest: usize, call: impl Fn(T) -> Result<()> + Sync) -> Result<()> {
     #[cfg(not(target_family = "wasm"))]
     if work.len() > fewest {
