@@ -1,7 +1,7 @@
 """Feature tables: name, unit, range and meaning of every feature of an observation, grouped in versioned views.
 
 A view defines the rows of an observation: one per node (before and after placing *this* pod there), one for the pod and
-one for the cluster. `policies.observations.encoding` computes them. A policy file names its view and version, so that
+one for the cluster. `core/src/views.rs` computes them. A policy file names its view and version, so that
 it never gets other features. Features are scaled by fixed units, never by the number of nodes.
 """
 
@@ -253,7 +253,7 @@ TELEMETRY = View(
 )
 
 VIEWS = {view.name: view for view in (CLUSTER, GPU, TELEMETRY)}
-"""Views by name; their ids in kernels are in `policies.observations.encoding`."""
+"""Views by name."""
 
 
 def view(name: str) -> View:

@@ -36,6 +36,7 @@ from steersman.policies.registry import resolve
 
 needs_native = pytest.mark.skipif(not LIBRARY.exists(), reason="`make core` builds it (needs Rust)")
 ROOT = Path(__file__).resolve().parents[3]
+ALL_NODES = np.zeros(0, dtype=np.int8)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,7 @@ def openb() -> None:
 def test_portable_core_writes_the_same_bits(
     scenario: Callable[[], None], least: int, portable: PortableCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    gc.collect()  # objects of other tests, which this core does not have
     recording = RecordingCore(NativeCore())
     monkeypatch.setattr(library, "_load", lambda: recording)
     scenario()
@@ -191,11 +193,11 @@ def test_instance_that_stopped_is_not_asked_again(lost: PortableCore) -> None:
 def test_arrays_of_another_type_are_refused(portable: PortableCore) -> None:
     for array in (np.zeros(2, dtype=np.int32), np.zeros((2, 2), dtype=np.int64)[:, 0], [0, 0]):
         with pytest.raises(TypeError):
-            portable.call("decider_decide", (1, 0, 0, array))
+            portable.call("decider_decide", (1, 0, 0, ALL_NODES, 0, array))
     read_only = np.zeros(2, dtype=np.int64)
     read_only.flags.writeable = False
     with pytest.raises(TypeError, match="WRITEABLE"):
-        portable.call("decider_decide", (1, 0, 0, read_only))
+        portable.call("decider_decide", (1, 0, 0, ALL_NODES, 0, read_only))
 
 
 def test_threads_ask_the_portable_core(
@@ -207,9 +209,9 @@ def test_threads_ask_the_portable_core(
 
     def work(seed: int) -> None:
         choice, expected = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        portable.call("decider_decide", (number, 0, 0, expected))
+        portable.call("decider_decide", (number, 0, 0, ALL_NODES, 0, expected))
         for _ in range(200):
-            portable.call("decider_decide", (number, 0, 0, choice))
+            portable.call("decider_decide", (number, 0, 0, ALL_NODES, 0, choice))
             text = ask(portable, "decider_place", (number, 0, 0, 10_000 + seed, 0))
             if choice.tolist() != expected.tolist() or not str(text).startswith(f"node: {10_000 + seed} "):
                 failures.append((choice, text))

@@ -99,7 +99,7 @@ def test_class_names_are_unique() -> None:
 
 
 def test_missing_name_is_detected() -> None:
-    assert is_missing("decision.context.no_such_function")
+    assert is_missing("decision.decider.no_such_function")
     assert is_missing("MetricStore.no_such_method")
     assert not is_missing("prometheus.store.MetricStore.resolve")
     assert not is_missing("numpy.dot")

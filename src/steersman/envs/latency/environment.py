@@ -12,6 +12,7 @@ import numpy.typing as npt
 from steersman.core.errors import SteersmanError, UsageError, unknown_name
 from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
+from steersman.envs.latency.description import described_settings
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
 from steersman.objectives.latency import WITHIN_HARD, WITHIN_SOFT
@@ -19,7 +20,7 @@ from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
 from steersman.policies.node_metrics.rules import rule_number
-from steersman.workloads.generators.latency_settings import LatencySettings, checked, described_settings
+from steersman.workloads.generators.latency_settings import LatencySettings, checked
 
 FIGURES = {
     "empty_nodes": "nodes",

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from steersman.cluster.model import Node, Pod
 from steersman.core.handles import TelemetryModel
+from steersman.envs.latency.description import described_settings
 from steersman.workloads.generators.latency_settings import (
     CACHE,
     CACHE_MEMORY,
@@ -26,7 +27,6 @@ from steersman.workloads.generators.latency_settings import (
     WORKER,
     LatencySettings,
     checked,
-    described_settings,
 )
 from steersman.workloads.topology import ZONE
 

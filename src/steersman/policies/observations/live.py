@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
+from steersman.core.handles import CoreDecider
 from steersman.objectives import summary as summed
 from steersman.policies.base import Candidates
 from steersman.policies.features import View
 from steersman.policies.observations.observation import ObservationArrays
-
-if TYPE_CHECKING:
-    from steersman.policies.decision.live_core import LiveCore
+from steersman.workloads.topology import NodePlaces
 
 Row = npt.NDArray[np.float64]
+
+
+class ObservedCluster(Protocol):
+    """A live cluster that can be observed, see `decision.live_core.LiveCore`."""
+
+    places: NodePlaces
+
+    @property
+    def decider(self) -> CoreDecider: ...
+
+    def watching(self, view: View) -> CoreDecider: ...
 
 
 class LiveObservations:
     """Observe a live cluster in a view."""
 
-    def __init__(self, view: View, live: LiveCore) -> None:
+    def __init__(self, view: View, live: ObservedCluster) -> None:
         self.view, self._live = view, live
         self._state = np.zeros(summed.COLUMNS)
         self._seen = _buffers(view, 0)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from steersman.core.config.fields import Option
 from steersman.core.errors import UsageError
 
@@ -103,11 +100,3 @@ def checked(settings: LatencySettings) -> LatencySettings:
     if typed.nodes > typed.max_nodes:
         raise UsageError(f"setting 'nodes': {typed.nodes} are more than 'max_nodes', {typed.max_nodes}")
     return typed
-
-
-def described_settings(settings: LatencySettings) -> dict[str, npt.NDArray[np.generic]]:
-    """Return checked settings as the compiled core reads them, see `core/src/latency_settings.rs`."""
-    return {
-        f"settings.{name}": np.array(value) if isinstance(value, int) else np.array([value])
-        for name, value in settings._asdict().items()
-    }
