@@ -126,7 +126,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    "module", ["steersman.cli.main", "typer", "steersman.policies.decision.live_core", "steersman.simulation.run"]
+    "module", ["steersman.cli.main", "typer", "steersman.policies.decision.description", "steersman.simulation.run"]
 )
 def test_signal_during_imports_exits_with_one_line(module: str, number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SIGNAL_AT_IMPORT, str(number.value), module]
