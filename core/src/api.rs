@@ -19,7 +19,7 @@ use crate::fragmentation::{CAUSES, Profile};
 use crate::live_model::LiveModel;
 use crate::live_order::LiveOrder;
 use crate::planning::{AMOUNTS, Requests};
-use crate::policy::Policy;
+use crate::policy::{Member, Policy};
 use crate::recount::recount;
 use crate::reservation::fits_together;
 use crate::run_times::RunTimes;
@@ -1186,6 +1186,12 @@ pub unsafe extern "C" fn steersman_policy_card(policy: i64, card: *mut u8, lengt
         buffer[..count].copy_from_slice(&text.as_bytes()[..count]);
         Ok(text.len() as i64)
     })
+}
+
+/// Return 1 if a policy decides by what it observes of all nodes, so that the score of one depends on the others, else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn steersman_policy_observes(policy: i64) -> i64 {
+    with_policy(policy, |policy| Ok(i64::from(policy.members.iter().any(|each| matches!(each, Member::Network(_))))))
 }
 
 /// Write the scores of a network by node, -inf where the pod may not run.

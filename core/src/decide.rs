@@ -77,7 +77,8 @@ impl Decider {
     ///
     /// With `policy.file`, the bytes of a policy file of the name `policy.name`, the file says how nodes and devices are
     /// chosen; `policy.member` is who decides of a portfolio. With `policy.types`, the GPU types of the cluster in JSON,
-    /// `[[model, [name, ...]], ...]`, the profile and the leftover tables are those of the file.
+    /// `[[model, [name, ...]], ...]`, the profile and the leftover tables are those of the file. With `policy.node` beside
+    /// the file, that decides, and the file has but the profile.
     pub fn read(arrays: &Arrays) -> Result<Self> {
         let cluster = Cluster::read(arrays)?;
         let terms = Terms::read(arrays, cluster.nodes.len(), cluster.classes.len())?;
@@ -99,8 +100,8 @@ impl Decider {
             watch: None,
         };
         match policy {
-            Some(policy) => decider.follow_file(arrays, policy)?,
-            None => decider.follow_arrays(arrays)?,
+            Some(policy) if !arrays.has("policy.node") => decider.follow_file(arrays, policy)?,
+            _ => decider.follow_arrays(arrays)?,
         }
         Ok(decider)
     }
@@ -331,6 +332,10 @@ impl Decider {
         match &mut self.node_rule {
             NodeRule::Best { scorer, table } => {
                 refresh(scorer, table, &self.cluster, &self.profile, &self.fragments, c);
+                if !is_masked && !table.is_normalized() {
+                    scores.copy_from_slice(table.plain(c));
+                    return Ok(());
+                }
                 for (score, value) in scores.iter_mut().zip(table.scores(c, is_masked.then_some(&self.mask))) {
                     *score = value;
                 }

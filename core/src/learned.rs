@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::arrays::{Arrays, Result};
-use crate::cluster::{CPU, Class, Cluster, GPU, MEMORY, Node};
+use crate::cluster::{CPU, Class, Cluster, GPU, MEMORY, MOST_DEVICES, Node};
 use crate::fragmentation::{Fragments, Profile};
 use crate::random::{GOLDEN, mixed};
 use crate::rules::{Candidate, FGD, RULES, fgd_points};
@@ -187,8 +187,10 @@ impl Learned {
         let cpu = self.leftovers.usable_cpu(node.free[CPU], node.free[MEMORY]);
         let state = State { node, cpu, gpus: node.gpus.clone() };
         let (features, fragmented) = self.leftovers.describe(profile, &state);
-        let values = self.before.iter().map(|weights| weighted(weights, &features)).collect();
-        self.now[n] = Values { key: 0, fragmented, values };
+        let now = &mut self.now[n];
+        now.values.clear();
+        now.values.extend(self.before.iter().map(|weights| weighted(weights, &features)));
+        now.fragmented = fragmented;
         self.keys[n] = self.leftovers.key(node);
     }
 
@@ -396,15 +398,21 @@ impl Leftovers {
     fn fill(&self, gpu_type: usize, left: &[i64], idle: i64, cpu: i64) -> [f64; 2] {
         let sequences = &self.sequences[gpu_type];
         let half = sequences.len() / 2;
+        let mut rest = [0; MOST_DEVICES];
+        let rest = &mut rest[..left.len()];
         [false, true].map(|with_gpus_alone| {
             let part = if with_gpus_alone { &sequences[half..] } else { &sequences[..half] };
-            let idles: i64 = part.iter().map(|steps| self.play(steps, left.to_vec(), idle, cpu, with_gpus_alone)).sum();
+            let mut idles = 0;
+            for steps in part {
+                rest.copy_from_slice(left);
+                idles += self.play(steps, rest, idle, cpu, with_gpus_alone);
+            }
             idles as f64 * (1.0 / GPU as f64) / half as f64
         })
     }
 
     /// Place the pods of a sequence by best fit; return the idle GPU milli at its end.
-    fn play(&self, steps: &[Step], mut left: Vec<i64>, mut idle: i64, mut cpu: i64, with_gpus_alone: bool) -> i64 {
+    fn play(&self, steps: &[Step], left: &mut [i64], mut idle: i64, mut cpu: i64, with_gpus_alone: bool) -> i64 {
         for step in steps {
             if cpu < self.least_cpu || (with_gpus_alone && left.first().is_none_or(|&most| most < self.smallest)) {
                 break; // no typical pod fits
@@ -416,7 +424,7 @@ impl Leftovers {
                 cpu -= step.cpu;
             // Descending: so many devices fit if the last of them does.
             } else if left.get(step.devices - 1).is_some_and(|&left| left >= step.milli) {
-                take(&mut left, step.devices, step.milli);
+                take(left, step.devices, step.milli);
                 cpu -= step.cpu;
                 idle -= step.devices as i64 * step.milli;
             }

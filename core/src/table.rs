@@ -108,6 +108,11 @@ impl ScoreTable {
         best.1
     }
 
+    /// The sums of a class by node, without what is normalized. Refresh first.
+    pub fn plain(&self, c: usize) -> &[f64] {
+        &self.rows[c].levels[0][..self.nodes]
+    }
+
     /// The scores that `best` compares, by node; infeasible outside the mask.
     pub fn scores<'a>(&'a self, c: usize, mask: Option<&'a [bool]>) -> impl Iterator<Item = f64> + 'a {
         let row = &self.rows[c];

@@ -274,6 +274,11 @@ class PolicyHandle:
         call("policy_card", self._number, text, len(text))
         return text.tobytes().decode()
 
+    @property
+    def observes_others(self) -> bool:
+        """Whether the score of a node depends on the other nodes."""
+        return bool(call("policy_observes", self._number))
+
     def scores(
         self, nodes: Singles, pod: Singles, context: Singles, mask: npt.NDArray[np.int8], groups: Integers
     ) -> Floats:

@@ -109,6 +109,7 @@ FUNCTIONS: dict[str, list[Any]] = {
     "decider_variances": [NUMBER, NUMBER, _OUT_FLOATS, _OUT_FLOATS],
     "engine_variances": [NUMBER, NUMBER, _OUT_FLOATS, _OUT_FLOATS],
     "policy_new": [BYTES, SIZE, BYTES, SIZE],
+    "policy_observes": [NUMBER],
     "policy_card": [NUMBER, _OUT_BYTES, SIZE],
     "policy_scores": [NUMBER, _SINGLES, _SINGLES, _SINGLES, _FLAGS, _INTEGERS, _OUT_FLOATS, SIZES],
     "requests_play": [_INTEGERS, SIZE, _INTEGERS, _OUT_INTEGERS, SIZE, SIZE, _FLOATS, _OUT_INTEGERS],

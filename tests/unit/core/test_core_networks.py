@@ -359,8 +359,10 @@ def test_core_refuses_cut_and_oversized_files(length: int) -> None:
 
 def test_core_returns_the_card_of_a_file() -> None:
     with cases.policy_files() as files:
-        for file in files.values():
-            card = msgspec.json.decode(PolicyHandle("f", file.read_bytes()).card, type=Card)
+        for name, file in files.items():
+            policy = PolicyHandle("f", file.read_bytes())
+            card = msgspec.json.decode(policy.card, type=Card)
+            assert policy.observes_others == (name in DRAWN and DRAWN[name].context)
             assert card == read_policy(file)[0]
     assert not PolicyHandle("f.txt", formula_bytes({"one GPU": ["1 fgd"]})).card
 
