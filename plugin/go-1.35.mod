@@ -4,6 +4,7 @@ module steersman.dev/plugin
 go 1.26.0
 
 require (
+	github.com/tetratelabs/wazero v1.12.0
 	k8s.io/api v0.36.1
 	k8s.io/apimachinery v0.36.1
 	k8s.io/client-go v0.36.1

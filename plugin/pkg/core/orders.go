@@ -1,0 +1,72 @@
+package core
+
+import "math"
+
+// RunTimes learns the run times of pods as they end.
+type RunTimes struct {
+	instance *Instance
+	number   int64
+}
+
+// NewRunTimes returns one of which nothing has ended, and that tells at most so many groups of pods apart.
+func NewRunTimes(instance *Instance, most int) (*RunTimes, error) {
+	number, _, err := instance.call("run_times_new", most)
+	return &RunTimes{instance, number}, err
+}
+
+// Note counts a pod that ended after so many seconds, by what it requests, its namespace and its owner there, "" for
+// none.
+func (r *RunTimes) Note(requests, namespace, owner string, seconds float64) error {
+	_, _, err := r.instance.call("run_times_note", r.number, []byte(requests), len(requests),
+		[]byte(namespace), len(namespace), []byte(owner), len(owner), seconds)
+	return err
+}
+
+// Estimate returns the estimated run time of a pod in seconds, and its spread: the logarithm of the 90th percentile
+// over the median.
+func (r *RunTimes) Estimate(requests, namespace, owner string) (median, spread float64, err error) {
+	_, numbers, err := r.instance.call("run_times_estimate", r.number, []byte(requests), len(requests),
+		[]byte(namespace), len(namespace), []byte(owner), len(owner), output(16))
+	if err != nil {
+		return 0, 0, err
+	}
+	return Scores(numbers).Of(0), Scores(numbers).Of(1), nil
+}
+
+// Order scores waiting pods; the lowest score goes first.
+type Order struct {
+	instance *Instance
+	number   int64
+}
+
+// NewOrder returns an order of a kind, see Order in core/src/order.rs, with the weights of a learned one.
+func NewOrder(instance *Instance, kind int, weights []float64) (*Order, error) {
+	runTimes, err := NewRunTimes(instance, 1)
+	if err != nil {
+		return nil, err
+	}
+	number, _, err := instance.call("order_new", runTimes.number, int64(kind), weights, len(weights), math.Inf(1), 0.0)
+	return &Order{instance, number}, err
+}
+
+// WaitingPod is what orders know of a pod, and of the cluster at that moment.
+type WaitingPod struct {
+	Seconds, Spread float64 // estimated run time, and its spread
+	Size, Share     float64 // what it requests, and that as a share of the cluster
+	Wait, Arrived   float64 // seconds waited, and from the start of the scheduler to the arrival
+	Free            float64 // free share of the cluster
+	Waiting         float64 // pods that wait
+}
+
+// Score returns the score of a pod; one that is not a number is infinite.
+func (o *Order) Score(pod *WaitingPod) (float64, error) {
+	delay := 0.0 // no live scheduler knows it
+	numbers := []float64{
+		pod.Seconds, pod.Spread, pod.Size, pod.Share, pod.Wait, pod.Arrived, pod.Free, pod.Waiting, delay,
+	}
+	_, score, err := o.instance.call("order_scores", o.number, numbers, output(8), 1)
+	if err != nil {
+		return 0, err
+	}
+	return Scores(score).Of(0), nil
+}
