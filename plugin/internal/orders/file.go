@@ -17,8 +17,12 @@ const (
 	maxMebibytes = 64
 	maxHidden    = 1000
 	schema       = 2
-	cardKey      = "steersman-order"
-	weightsKey   = "order"
+
+	linearWeights = 24 // of a learned order, and of each hidden unit
+	unitWeights   = 10
+
+	cardKey    = "steersman-order"
+	weightsKey = "order"
 	// policyKey is that of the card of a policy file, and learned the name of an order of weights in it.
 	policyKey = "steersman"
 	learned   = "learned"

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"steersman.dev/plugin/pkg/core"
 )
 
 // Kind is a kind of score.
@@ -56,6 +58,7 @@ type Order struct {
 	Estimate Source
 	weights  []float64 // of Learned
 	ageing   float64   // seconds after which a pod goes before all others of its priority
+	scorer   scorer
 }
 
 // UsesEstimates reports whether estimated run times matter.
@@ -111,6 +114,9 @@ func parseNamed(spec string, named func(string) (*Order, error)) (*Order, error)
 		}
 	}
 	order.Name += spec[len(text):]
+	if order.UsesEstimates() {
+		return order, core.Compile()
+	}
 	return order, nil
 }
 

@@ -251,3 +251,20 @@ func BenchmarkEstimate(b *testing.B) {
 		runTimes.Estimate(requests, owner)
 	}
 }
+
+func TestACoreThatStoppedBeginsAnew(t *testing.T) {
+	order, runTimes := parse(t, "shortest"), NewRunTimes()
+	for i, want := range []float64{10, math.Inf(1), 10} {
+		if i == 1 {
+			order.scorer.instance.Close()
+			runTimes.instance.Close()
+		}
+		if score := order.Score(&Pod{Seconds: 10}, &Cluster{}); score != want {
+			t.Errorf("%d: the score is %v", i, score)
+		}
+		median, _ := runTimes.Estimate(Requests{}, podowner.Owner{})
+		if isUnknown := median == UnknownSeconds; isUnknown != (i == 1) {
+			t.Errorf("%d: the estimate is %v", i, median)
+		}
+	}
+}
