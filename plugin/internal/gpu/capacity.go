@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"steersman.dev/plugin/internal/policy"
 )
 
 // kind is devices of a node that are offered under the same names.
@@ -22,35 +20,35 @@ func (k kind) isShared() bool { return k.names[0] == CountKey }
 
 // CapacityOf returns what a node has, all of it free. GPUs that pods share are stated in its allocatable or capacity,
 // whole ones by a device plugin; where there are as many, they are the same devices. Of several kinds of devices one is
-// looked at: that which pods share, or else the one with most devices, if policy.MaxDevices are not too few for it. The
+// looked at: that which pods share, or else the one with most devices, if MaxDevices are not too few for it. The
 // others are counted. The error names the field that is wrong.
-func CapacityOf(node *v1.Node) (policy.GPUs, error) {
+func CapacityOf(node *v1.Node) (GPUs, error) {
 	kinds, stated := pluginOffers(node)
 	count, shares, err := sharedOffer(node)
 	if err == nil && shares {
 		kinds, err = withShared(kinds, stated, count)
 	}
 	if err != nil {
-		return policy.GPUs{}, err
+		return GPUs{}, err
 	}
 	chosen := -1
 	for i, each := range kinds {
-		if each.count > policy.MaxDevices || chosen >= 0 && kinds[chosen].isShared() {
+		if each.count > MaxDevices || chosen >= 0 && kinds[chosen].isShared() {
 			continue
 		}
 		if chosen < 0 || each.count > kinds[chosen].count {
 			chosen = i
 		}
 	}
-	var result policy.GPUs
+	var result GPUs
 	for i, each := range kinds {
 		if i == chosen {
 			result.Model, result.Resources = ModelOf(node, each.names...), each.names
-			result.Free = slices.Repeat([]int64{whole}, int(each.count))
+			result.Free = slices.Repeat([]int64{Whole}, int(each.count))
 			continue
 		}
 		name := each.names[len(each.names)-1]
-		result.Counted = append(result.Counted, policy.Counted{Resource: name, Model: ModelOf(node, name), Free: each.count})
+		result.Counted = append(result.Counted, Counted{Resource: name, Model: ModelOf(node, name), Free: each.count})
 	}
 	return result, nil
 }
@@ -97,17 +95,17 @@ func sharedOffer(node *v1.Node) (count int64, stated bool, err error) {
 	case haveCount:
 		count = counted
 	case haveMilli:
-		count = milli / whole
+		count = milli / Whole
 	default:
 		return 0, false, nil
 	}
 	// The milli are those of all devices, or of one: both are in use.
 	all := int64(math.MaxInt64)
-	if count <= math.MaxInt64/whole {
-		all = count * whole
+	if count <= math.MaxInt64/Whole {
+		all = count * Whole
 	}
-	if haveMilli && milli != all && milli != min(count, 1)*whole {
-		return 0, true, offerError(MilliKey, "%d does not go with %d devices of %d; expected %d", milli, count, whole, all)
+	if haveMilli && milli != all && milli != min(count, 1)*Whole {
+		return 0, true, offerError(MilliKey, "%d does not go with %d devices of %d; expected %d", milli, count, Whole, all)
 	}
 	return count, true, nil
 }
@@ -122,16 +120,16 @@ func statedBy(node *v1.Node, key v1.ResourceName) (int64, bool) {
 
 // MayFitNow reports whether a pod that a node had no room for may fit since the node's capacity changed; a new node had
 // none before.
-func MayFitNow(capacity, former *policy.GPUs, request *Request) bool {
+func MayFitNow(capacity, former *GPUs, request *Request) bool {
 	isBetter := !mayFit(former, request) || number(former, request) < number(capacity, request)
 	return isBetter && mayFit(capacity, request)
 }
 
-func mayFit(capacity *policy.GPUs, request *Request) bool {
+func mayFit(capacity *GPUs, request *Request) bool {
 	return capacity.Accepts(request) && capacity.Fits(request)
 }
 
-func number(capacity *policy.GPUs, request *Request) int64 {
+func number(capacity *GPUs, request *Request) int64 {
 	if counted := capacity.CountedAs(request.Resource); counted != nil {
 		return counted.Free
 	}

@@ -14,8 +14,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-
-	"steersman.dev/plugin/internal/policy"
 )
 
 const (
@@ -30,8 +28,6 @@ const (
 
 	// MaxCount is the most devices that a pod may request.
 	MaxCount = 10_000
-
-	whole = policy.Whole
 )
 
 // pluginResource is whole devices that a device plugin offers.

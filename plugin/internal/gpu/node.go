@@ -9,13 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"steersman.dev/plugin/internal/policy"
 )
 
 // Node is a node's GPUs as its pods leave them.
 type Node struct {
-	policy.GPUs
+	GPUs
 	Sharing int   // pods whose devices annotations request
 	Plugged int   // pods whose devices a device plugin or a DRA driver chose, and may have taken from those that pods share
 	Err     error // what is wrong with the node's offer, which then counts as none
@@ -150,15 +148,15 @@ func better(left, than, milli int64) bool {
 // whole ones where their share is unclear.
 func partial(pod *v1.Pod) Request {
 	if count, name, err := pluginDevices(pod); err == nil && count > 0 {
-		return Request{Count: count, Milli: whole, Resource: name}
+		return Request{Count: count, Milli: Whole, Resource: name}
 	}
 	count, _ := rounded(pod.Annotations, CountKey)
 	milli, sized := rounded(pod.Annotations, MilliKey)
 	if count == 0 && milli == 0 {
 		return Request{}
 	}
-	if !sized || milli < 1 || milli > whole {
-		milli = whole
+	if !sized || milli < 1 || milli > Whole {
+		milli = Whole
 	}
 	return Request{Count: min(max(count, 1), MaxCount), Milli: milli, Resource: CountKey}
 }
@@ -182,7 +180,7 @@ func (n *Node) take(devices uint64, milli int64) {
 
 func (n *Node) count(request Request) {
 	kind := 0
-	if request.Milli == whole {
+	if request.Milli == Whole {
 		kind = int(request.Count)
 	}
 	for len(n.Pods) <= kind {

@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-
-	"steersman.dev/plugin/internal/policy"
 )
 
 func offering(resources ...string) *v1.Node {
@@ -35,52 +33,52 @@ func TestOfferOf(t *testing.T) {
 	labelled.Labels = map[string]string{"nvidia.com/gpu.product": "A100"}
 	twoVendors := offering("nvidia.com/gpu", "2", "amd.com/gpu", "3")
 	twoVendors.Labels = map[string]string{"nvidia.com/gpu.product": "A100", "amd.com/gpu.product-name": "MI300X"}
-	capacity := func(count int, model string, resources ...string) policy.GPUs {
-		return policy.GPUs{Model: model, Resources: resources, Free: slices.Repeat([]int64{1000}, count)}
+	capacity := func(count int, model string, resources ...string) GPUs {
+		return GPUs{Model: model, Resources: resources, Free: slices.Repeat([]int64{1000}, count)}
 	}
-	withCounted := func(gpus policy.GPUs, counted ...policy.Counted) policy.GPUs {
+	withCounted := func(gpus GPUs, counted ...Counted) GPUs {
 		gpus.Counted = counted
 		return gpus
 	}
-	shared := func(count int, model string) policy.GPUs { return capacity(count, model, CountKey) }
+	shared := func(count int, model string) GPUs { return capacity(count, model, CountKey) }
 	for name, test := range map[string]struct {
 		node *v1.Node
-		want policy.GPUs
+		want GPUs
 		err  string
 	}{
-		"nothing":            {offering("cpu", "1"), policy.GPUs{}, ""},
+		"nothing":            {offering("cpu", "1"), GPUs{}, ""},
 		"count and milli":    {offering(CountKey, "8", MilliKey, "8000"), shared(8, "V100"), ""},
 		"milli of one":       {offering(CountKey, "8", MilliKey, "1k"), shared(8, "V100"), ""},
 		"count alone":        {offering(CountKey, "8"), shared(8, "V100"), ""},
 		"milli alone":        {offering(MilliKey, "3000"), shared(3, "V100"), ""},
-		"none":               {offering(CountKey, "0", MilliKey, "0"), policy.GPUs{}, ""},
+		"none":               {offering(CountKey, "0", MilliKey, "0"), GPUs{}, ""},
 		"in capacity":        {inCapacity, shared(2, "V100"), ""},
 		"a device plugin":    {labelled, capacity(1, "A100", "nvidia.com/gpu"), ""},
 		"both":               {offering(CountKey, "2", "amd.com/gpu", "2"), capacity(2, "V100", CountKey, "amd.com/gpu"), ""},
-		"no count that fits": {offering(CountKey, "2", MilliKey, "3000"), policy.GPUs{}, "3000 does not go with 2 devices"},
-		"parts":              {offering(MilliKey, "2500"), policy.GPUs{}, "2500 does not go with 2 devices"},
-		"contradiction":      {offering(CountKey, "2", "amd.com/gpu", "3"), policy.GPUs{}, "2 contradicts the 3 devices"},
+		"no count that fits": {offering(CountKey, "2", MilliKey, "3000"), GPUs{}, "3000 does not go with 2 devices"},
+		"parts":              {offering(MilliKey, "2500"), GPUs{}, "2500 does not go with 2 devices"},
+		"contradiction":      {offering(CountKey, "2", "amd.com/gpu", "3"), GPUs{}, "2 contradicts the 3 devices"},
 		"nothing and a plugin": {
-			offering(CountKey, "2", "amd.com/gpu", "0"), policy.GPUs{}, "2 contradicts the 0 devices",
+			offering(CountKey, "2", "amd.com/gpu", "0"), GPUs{}, "2 contradicts the 0 devices",
 		},
 		"two plugins": {
-			twoVendors, withCounted(capacity(3, "MI300X", "amd.com/gpu"), policy.Counted{Resource: "nvidia.com/gpu", Model: "A100", Free: 2}), "",
+			twoVendors, withCounted(capacity(3, "MI300X", "amd.com/gpu"), Counted{Resource: "nvidia.com/gpu", Model: "A100", Free: 2}), "",
 		},
 		"one of two is shared": {
 			offering(CountKey, "2", "nvidia.com/gpu", "2", "amd.com/gpu", "8"),
-			withCounted(capacity(2, "V100", CountKey, "nvidia.com/gpu"), policy.Counted{Resource: "amd.com/gpu", Model: "V100", Free: 8}), "",
+			withCounted(capacity(2, "V100", CountKey, "nvidia.com/gpu"), Counted{Resource: "amd.com/gpu", Model: "V100", Free: 8}), "",
 		},
 		"none of two is shared": {
-			offering(CountKey, "2", "nvidia.com/gpu", "3", "amd.com/gpu", "8"), policy.GPUs{}, "2 contradicts the 3 and 8 devices",
+			offering(CountKey, "2", "nvidia.com/gpu", "3", "amd.com/gpu", "8"), GPUs{}, "2 contradicts the 3 and 8 devices",
 		},
-		"many":        {offering(CountKey, "63"), policy.GPUs{Counted: []policy.Counted{{Resource: CountKey, Model: "V100", Free: 63}}}, ""},
-		"many slices": {offering("nvidia.com/gpu", "80"), policy.GPUs{Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 80}}}, ""},
+		"many":        {offering(CountKey, "63"), GPUs{Counted: []Counted{{Resource: CountKey, Model: "V100", Free: 63}}}, ""},
+		"many slices": {offering("nvidia.com/gpu", "80"), GPUs{Counted: []Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 80}}}, ""},
 		"many of both": {
 			offering(CountKey, "80", "nvidia.com/gpu", "80"),
-			policy.GPUs{Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 80}}}, "",
+			GPUs{Counted: []Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 80}}}, "",
 		},
 		"far too many": {
-			offering(CountKey, "9223372036854775807", MilliKey, "9223372036854775806"), policy.GPUs{}, "does not go with",
+			offering(CountKey, "9223372036854775807", MilliKey, "9223372036854775806"), GPUs{}, "does not go with",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

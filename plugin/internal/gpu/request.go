@@ -10,12 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
-
-	"steersman.dev/plugin/internal/policy"
 )
-
-// Request is what a pod requests. Its Resource is CountKey if annotations request the devices.
-type Request = policy.GPURequest
 
 // IsShared reports whether annotations request the devices, and not a container for those of a device plugin.
 func IsShared(request Request) bool { return request.Resource == CountKey }
@@ -30,11 +25,11 @@ func RequestOf(pod *v1.Pod) (Request, error) {
 	switch {
 	case err != nil:
 		return Request{}, err
-	case devices > 0 && count > 0 && (count != devices || milli != whole):
+	case devices > 0 && count > 0 && (count != devices || milli != Whole):
 		return Request{}, annotationError(CountKey,
 			"%d contradicts the %d devices that the containers request", count, devices)
 	case devices > 0:
-		count, milli = devices, whole
+		count, milli = devices, Whole
 	case count > 0:
 		name = CountKey
 	default:
@@ -46,7 +41,7 @@ func RequestOf(pod *v1.Pod) (Request, error) {
 
 // annotated returns the number of devices and the milli of each that annotations request.
 func annotated(notes map[string]string) (count, milli int64, err error) {
-	if milli, err = amount(notes, MilliKey, whole, "of each device, 0 to %d"); err != nil {
+	if milli, err = amount(notes, MilliKey, Whole, "of each device, 0 to %d"); err != nil {
 		return 0, 0, err
 	}
 	if count, err = amount(notes, CountKey, MaxCount, "devices, %d at most"); err != nil {
@@ -57,9 +52,9 @@ func annotated(notes map[string]string) (count, milli int64, err error) {
 	case milli > 0 && count == 0:
 		err = annotationError(CountKey, "is missing or 0 where %s is %d; give the number of devices", MilliKey, milli)
 	case count > 0 && milli == 0 && sized:
-		err = annotationError(MilliKey, "is 0 of each of %d devices; expected 1 to %d", count, whole)
+		err = annotationError(MilliKey, "is 0 of each of %d devices; expected 1 to %d", count, Whole)
 	case count > 0 && milli == 0:
-		milli = whole
+		milli = Whole
 	}
 	return count, milli, err
 }
@@ -164,7 +159,7 @@ func ParseIndex(text string, count int64) (uint64, error) {
 	valid := int64(strings.Count(text, "-"))+1 == count
 	for part := range strings.SplitSeq(text, "-") {
 		number, err := strconv.ParseUint(part, 10, 64)
-		valid = valid && err == nil && len(part) <= 4 && number < policy.MaxDevices && devices>>number&1 == 0
+		valid = valid && err == nil && len(part) <= 4 && number < MaxDevices && devices>>number&1 == 0
 		if !valid {
 			return 0, annotationError(IndexKey, "%s does not name the pod's %d devices; write device numbers as 2-3-4",
 				shown(text), count)

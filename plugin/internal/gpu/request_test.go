@@ -9,8 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"steersman.dev/plugin/internal/policy"
 )
 
 // notes are annotations in pairs: count, milli, models, index; "-" leaves one out.
@@ -114,7 +112,7 @@ func TestParseIndex(t *testing.T) {
 }
 
 func TestBestFitTakesTheFullestDevicesThatSuffice(t *testing.T) {
-	node := Node{GPUs: policy.GPUs{Free: []int64{1000, 400, 300, 400, 1000}}}
+	node := Node{GPUs: GPUs{Free: []int64{1000, 400, 300, 400, 1000}}}
 	for _, test := range []struct {
 		request Request
 		want    uint64
@@ -158,7 +156,7 @@ func FuzzRequest(f *testing.F) {
 			}
 			return
 		}
-		if request.Count < 0 || request.Count > MaxCount || request.Milli < 1 || request.Milli > whole {
+		if request.Count < 0 || request.Count > MaxCount || request.Milli < 1 || request.Milli > Whole {
 			t.Fatalf("not a request: %+v", request)
 		}
 		if request.Accepts("") != (request.Models == "") {

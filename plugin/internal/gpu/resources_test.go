@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-
-	"steersman.dev/plugin/internal/policy"
 )
 
 // TestBothLanguagesHaveTheSameNames holds the names to those that the Python side is held to, too.
@@ -42,9 +40,9 @@ func TestPodsGetWhatTheyAskFor(t *testing.T) {
 	info.SetNode(offering("nvidia.com/gpu", "80", CountKey, "4", "amd.com/gpu", "4"))
 	state := (&Ledger{}).NodeState(info)
 	want := Node{
-		GPUs: policy.GPUs{
+		GPUs: GPUs{
 			Model: "V100", Resources: []string{CountKey, "amd.com/gpu"}, Free: []int64{0, 700, 1000, 1000},
-			Counted: []policy.Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 10}}, Pods: []int64{1, 1, 1},
+			Counted: []Counted{{Resource: "nvidia.com/gpu", Model: "V100", Free: 10}}, Pods: []int64{1, 1, 1},
 		},
 		Sharing: 1, Plugged: 2,
 	}

@@ -104,3 +104,60 @@ func BenchmarkScores(b *testing.B) {
 		b.Run(each.name, func(b *testing.B) { benchmarkScores(b, each.policy, each.local, each.gpuCount, each.share) })
 	}
 }
+
+// BenchmarkNodes measures the score of a node of a busy cluster, as many as the openb cluster has GPU nodes, by a class
+// that the core does not know.
+func BenchmarkNodes(b *testing.B) {
+	const count = 1213
+	for _, each := range []struct{ name, policy, local string }{
+		{"shipped", "steersman-default", ""}, {"fgd", "steersman-default", FGD}, {"mlp", "mlp", ""}, {"cluster-mlp", "cluster-mlp", ""},
+	} {
+		for _, changes := range []int{1, count} {
+			b.Run(fmt.Sprintf("%s-%d-changes", each.name, changes), func(b *testing.B) {
+				policy, err := readPolicy(each.local, policyFile(b, each.policy))
+				if err != nil {
+					b.Fatal(err)
+				}
+				random := rand.New(rand.NewPCG(1, 2))
+				c := &cluster{policy: policy, nodes: make([]node, count)}
+				if !policy.Pointwise {
+					c.owners = newOwners(count)
+				}
+				for n := range c.nodes {
+					c.nodes[n] = busyNode(random)
+				}
+				pods := []Pod{
+					{CPU: 4000, Memory: 8 << 30},
+					{CPU: 3152, Memory: 16 << 30, GPU: gpu.Request{Count: 1, Milli: 220}},
+					{CPU: 8000, Memory: 24 << 30, GPU: gpu.Request{Count: 1, Milli: 810}},
+					{CPU: 11908, Memory: 24 << 30, GPU: gpu.Request{Count: 1, Milli: gpu.Whole}},
+				}
+				for i := 0; b.Loop(); i++ {
+					c.classes = classes{numbers: map[class]int{}}
+					for range changes {
+						n := random.IntN(count)
+						now := c.nodes[n]
+						now.free[cpu] = random.Int64N(now.allocatable[cpu])
+						c.set(n, now)
+					}
+					if _, err := c.scores(question{class: class{Pod: pods[i%len(pods)]}}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*count), "ns/node")
+			})
+		}
+	}
+}
+
+// busyNode has two to eight GPUs, with shares of any size on some of them.
+func busyNode(random *rand.Rand) node {
+	all := [counted]int64{cpu: 96_000, memory: 384 << 30, pods: 110}
+	result := node{allocatable: all, free: all}
+	result.free[cpu], result.free[memory], result.free[pods] = random.Int64N(all[cpu]/500)*500, random.Int64N(all[memory]), 50
+	for range []int{2, 4, 8}[random.IntN(3)] {
+		left := []int64{1000, 0, 500, 190, 810, 250, random.Int64N(1001)}[random.IntN(7)]
+		result.gpus.Free = append(result.gpus.Free, left)
+	}
+	return result
+}

@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"steersman.dev/plugin/internal/gpu"
-	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"
 )
 
@@ -118,24 +118,14 @@ func TestOwners(t *testing.T) {
 		}
 		counted.recount(n, nodes[n])
 	}
-	if result := counted.peers(mine); len(result) != 2 || result[0] != 2 || result[2] != 1 {
-		t.Errorf("%v", result)
+	if nodes, counts := counted.of(mine); !slices.Equal(nodes, []int64{0, 2}) || !slices.Equal(counts, []int64{2, 1}) {
+		t.Errorf("%v: %v", nodes, counts)
 	}
 	empty := plainNodes(1, 0)[0]
 	counted.recount(0, empty)
 	counted.recount(2, empty)
-	if result := counted.peers(mine); len(result) != 0 || len(counted.nodes) != 1 {
-		t.Errorf("%v of %v", result, counted.nodes)
-	}
-}
-
-func TestClassesBeyondTheRoomAreForgotten(t *testing.T) {
-	scores := table{rows: map[policy.Pod]*row{}}
-	for i := range 10 {
-		scores.row(policy.Pod{CPU: int64(i)}, cellsKept/4)
-	}
-	if len(scores.rows) != 4 {
-		t.Errorf("%d rows are kept", len(scores.rows))
+	if nodes, _ := counted.of(mine); len(nodes) != 0 || len(counted.nodes) != 1 {
+		t.Errorf("%v of %v", nodes, counted.nodes)
 	}
 }
 
@@ -151,9 +141,69 @@ func TestTheFirstOfEqualsIsThatOfTheSnapshot(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsGoneHasNothing(t *testing.T) {
-	out := convertNode(framework.NewNodeInfo(), policy.GPUs{})
-	if out.Name != "" || out.Fits(&policy.Pod{}) {
-		t.Errorf("%+v", out)
+func TestACoreThatStoppedBeginsAnew(t *testing.T) {
+	nodes := plainNodes(3, 1)
+	source, out := sourceOf(t, "linear", "", &nodes), make([]int64, 3)
+	for i, reason := range []string{"", "core", "", ""} {
+		if reason != "" {
+			source.cluster.instance.Close()
+		}
+		err := source.Scores(t.Context(), plainPod("pod", 100, 100), nodes, out)
+		var said *scoring.Error
+		if reason == "" && err != nil || reason != "" && (!errors.As(err, &said) || said.Reason != reason || scoring.Failure(err) == nil) {
+			t.Errorf("%d: %v, not %q", i, err, reason)
+		}
+	}
+}
+
+// TestALateAnswer has the core work on a question for longer than a pod waits.
+func TestALateAnswer(t *testing.T) {
+	nodes := plainNodes(3, 1)
+	source, out := sourceOf(t, "linear", "", &nodes), make([]int64, 3)
+	pod := plainPod("pod", 100, 100)
+	asks := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		return source.Scores(ctx, pod, nodes, out)
+	}
+	for err := asks(); err != nil; err = asks() {
+	}
+	for _, late := range []bool{false, true} {
+		finish := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, err := work(ctx, source, func(*cluster) (int, error) { <-finish; return 1, nil })
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := asks(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the core is asked while it works: %v", err)
+		}
+		first := source.cluster
+		if late { // nobody waits any longer
+			source.since = time.Now().Add(-2 * patience)
+			_ = asks()
+		} else {
+			close(finish)
+		}
+		for err := asks(); err != nil; err = asks() {
+		}
+		if kept := source.cluster == first; kept == late {
+			t.Errorf("what the core knows is kept: %v", kept)
+		}
+	}
+}
+
+func TestAPanicIsAnError(t *testing.T) {
+	nodes := plainNodes(3, 1)
+	source, out := sourceOf(t, "linear", "", &nodes), make([]int64, 3)
+	if err := source.Scores(t.Context(), plainPod("pod", 100, 100), nodes, out); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := work(t.Context(), source, func(*cluster) (int, error) { panic("no") }); err == nil || err.Error() != "panic: no" {
+		t.Error(err)
+	}
+	if err := source.Scores(t.Context(), plainPod("pod", 100, 100), nodes, out); err != nil {
+		t.Error(err)
 	}
 }

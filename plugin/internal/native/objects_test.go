@@ -19,7 +19,8 @@ import (
 // vectorFolder holds what the Python side computes, see tests/contract/objects.py.
 const vectorFolder = "../../../tests/contract/data"
 
-// How far scores may be from those of the Python side, see plugin/internal/policy/vectors_test.go.
+// How far scores may be from those of the Python side, relative to the score and at least to 1. That computes networks
+// that see the cluster in single precision.
 const (
 	tolerance = 1e-12
 	ofSingle  = 1e-5

@@ -6,13 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"steersman.dev/plugin/internal/policy"
 )
 
 // LoadedPolicy is a policy that is in use.
 type LoadedPolicy struct {
-	Policy *policy.Policy
+	Policy *Policy
 	Number int       // 1 for the first that was read, and so on
 	Since  time.Time // when it was read
 }
@@ -62,20 +60,11 @@ func (s *PolicyStore) Reload() {
 }
 
 // read never panics: whatever is in the file, the scheduler continues.
-func (s *PolicyStore) read() (result *policy.Policy, err error) {
+func (s *PolicyStore) read() (result *Policy, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			result, err = nil, fmt.Errorf("%s: cannot be read: %v", s.path, cause)
 		}
 	}()
-	file := &policy.Policy{}
-	if s.path != "" {
-		if file, err = policy.Load(s.path); err != nil {
-			return nil, err
-		}
-	}
-	if s.name != "" {
-		return policy.Builtin(s.name, file.Profile)
-	}
-	return file, nil
+	return readPolicy(s.name, s.path)
 }

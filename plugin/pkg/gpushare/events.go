@@ -9,7 +9,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"steersman.dev/plugin/internal/gpu"
-	"steersman.dev/plugin/internal/policy"
 )
 
 // EventsToRegister returns the events after which a pod that was refused here may fit: a pod with GPUs leaves, the pod
@@ -74,7 +73,7 @@ func (*Plugin) afterNode(_ klog.Logger, waiting *v1.Pod, before, after any) (fwk
 	if err != nil {
 		return fwk.QueueSkip, nil
 	}
-	var former policy.GPUs
+	var former gpu.GPUs
 	if was != nil {
 		former, _ = gpu.CapacityOf(was)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/orders"
-	"steersman.dev/plugin/internal/policy"
 )
 
 // clusterSize is what nodes have, or pods on them request: whole numbers, so that sums do not drift.
@@ -24,7 +23,7 @@ func (s clusterSize) plus(other clusterSize, sign int64) clusterSize {
 // capacity returns the size of a cluster: GPUs, or CPUs where no node has a GPU.
 func (s clusterSize) capacity() float64 {
 	if s.gpuMilli > 0 {
-		return float64(s.gpuMilli) / policy.Whole
+		return float64(s.gpuMilli) / gpu.Whole
 	}
 	return s.cpus()
 }
@@ -38,7 +37,7 @@ func (s clusterSize) of(requests orders.Requests) float64 {
 	if s.gpuMilli == 0 {
 		return max(cpu, memory)
 	}
-	gpus := float64(requests.GPUs*requests.GPUMilli) / policy.Whole
+	gpus := float64(requests.GPUs*requests.GPUMilli) / gpu.Whole
 	return max(gpus, cpu/s.cpus()*s.capacity(), memory)
 }
 
@@ -64,7 +63,7 @@ func (c *cluster) look() (size clusterSize, free float64) {
 	defer c.mutex.Unlock()
 	used := float64(c.used.cpuMilli) / 1000
 	if c.size.gpuMilli > 0 {
-		used = float64(c.used.gpuMilli) / policy.Whole
+		used = float64(c.used.gpuMilli) / gpu.Whole
 	}
 	return c.size, 1 - used/c.size.capacity()
 }
@@ -89,7 +88,7 @@ func sizeOfNode(node *v1.Node) clusterSize {
 		for _, each := range devices.Counted {
 			gpus += each.Free
 		}
-		size.gpuMilli = gpus * policy.Whole
+		size.gpuMilli = gpus * gpu.Whole
 	}
 	return size
 }

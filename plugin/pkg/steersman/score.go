@@ -14,7 +14,6 @@ import (
 	"steersman.dev/plugin/internal/breaker"
 	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
-	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/scoring"
 )
 
@@ -100,14 +99,14 @@ func bestNode(nodes []fwk.NodeInfo, scores []int64) string {
 // signature is what the scores of nodes depend on.
 type signature struct {
 	Policy int // which one, in the order in which they were read
-	Pod    policy.Pod
+	Pod    native.Pod
 }
 
 // SignPod lets kube-scheduler place equal pods by the scores of the first one, the next best node after the best, as
 // long as each pod leaves no room for another on its node.
 //
 // That is what the policy would decide if a placement changes no other node's score, and if integers tell apart all
-// nodes that the policy does: for built-in policies of integer scores (policy.Traits). Of all others, scores from
+// nodes that the policy does: for built-in policies of integer scores (Policy.Points). Of all others, scores from
 // 0 to 100 are too coarse for the second best; networks that see the cluster, and a service, may think otherwise after
 // each placement; and a shadow is to see all pods.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]compat.SignFragment, *fwk.Status) {

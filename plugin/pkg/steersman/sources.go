@@ -10,7 +10,6 @@ import (
 
 	"steersman.dev/plugin/internal/compat"
 	"steersman.dev/plugin/internal/native"
-	"steersman.dev/plugin/internal/policy"
 	"steersman.dev/plugin/internal/remote"
 	"steersman.dev/plugin/internal/scoring"
 )
@@ -64,10 +63,10 @@ func (p *Plugin) checkPolicy() error {
 	case slices.Contains(telemetryPolicies, name):
 		return fmt.Errorf("policy: %q decides by nodes' metrics; expected mode: service with an endpoint of "+
 			"\"steersman serve --policy %s --telemetry FILE\"", name, name)
-	case name == policy.FGD && p.args.PolicyFile == "":
+	case name == native.FGD && p.args.PolicyFile == "":
 		return fmt.Errorf("policyFile: is missing; policy %q needs the workload profile of a prepared policy file", name)
-	case name != "" && name != policy.FGD:
-		if _, err := policy.Builtin(name, nil); err != nil {
+	case name != "" && name != native.FGD:
+		if _, err := native.Rule(name); err != nil {
 			return fmt.Errorf("policy: %w", err)
 		}
 	}
