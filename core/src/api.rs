@@ -18,6 +18,7 @@ use crate::episode::write_rewards;
 use crate::fragmentation::{CAUSES, Profile};
 use crate::live_model::LiveModel;
 use crate::live_order::LiveOrder;
+use crate::order_file::OrderFile;
 use crate::planning::{AMOUNTS, Requests};
 use crate::policy::{Member, Policy};
 use crate::recount::recount;
@@ -44,6 +45,7 @@ enum Object {
     Engine(Arc<Mutex<Engine>>),
     Batch(Arc<Mutex<Batch>>),
     Policy(Arc<Policy>),
+    OrderFile(Arc<OrderFile>),
     RunTimes(Arc<Mutex<RunTimes>>),
     /// With the run times that its estimates follow.
     LiveOrder(Arc<Mutex<LiveOrder>>, Arc<Mutex<RunTimes>>),

@@ -30,6 +30,7 @@ mod metric_rules;
 mod network_rule;
 mod networks;
 mod order;
+mod order_file;
 mod planning;
 mod policy;
 mod queue;

@@ -99,9 +99,9 @@ pub fn by_priority_and_score((p, score): (i64, f64), (q, other): (i64, f64)) -> 
     q.cmp(&p).then_with(|| score.partial_cmp(&other).unwrap_or(Ordering::Equal))
 }
 
-const LINEAR: usize = 24;
+pub const LINEAR: usize = 24;
 /// Weights of a unit: of 8 inputs, a bias, and its output weight.
-const UNIT: usize = 10;
+pub const UNIT: usize = 10;
 
 /// A linear function of inputs and products of them, and on top of it a layer of units x / (1 + |x|) on the inputs.
 #[derive(Clone)]

@@ -19,12 +19,12 @@ use crate::rules::RULES;
 use crate::views::{FeatureCounts, Observation, VIEWS};
 
 /// Largest size of a policy file.
-const MOST_MEBIBYTES: usize = 64;
+pub const MOST_MEBIBYTES: usize = 64;
 /// Largest absolute weight: beyond it scores would leave the range of numbers.
 pub const MOST_WEIGHT: f64 = 1e12;
 const SCHEMA: i64 = 1;
-const CARD: &str = "steersman";
-const ORDER_CARD: &str = "steersman-order";
+pub const CARD: &str = "steersman";
+pub const ORDER_CARD: &str = "steersman-order";
 const PROFILE_VERSION: i64 = 3;
 const SEQUENCES: usize = 6;
 const MOST_IN_SEQUENCE: usize = 1024;
@@ -84,7 +84,7 @@ fn no_normalisation() -> String {
 
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
-enum Setting {
+pub enum Setting {
     Flag(bool),
     Whole(i64),
     Real(f64),
@@ -302,11 +302,11 @@ fn is_of_profile(name: &str) -> bool {
     name.starts_with("mix.") || name.starts_with("outlook.")
 }
 
-fn is_real(view: &TensorView) -> bool {
+pub fn is_real(view: &TensorView) -> bool {
     matches!(view.dtype(), Dtype::F32 | Dtype::F64)
 }
 
-fn reals<'a>(view: &TensorView<'a>) -> Box<dyn Iterator<Item = f64> + 'a> {
+pub fn reals<'a>(view: &TensorView<'a>) -> Box<dyn Iterator<Item = f64> + 'a> {
     let data = view.data();
     if view.dtype() == Dtype::F32 {
         Box::new(data.chunks_exact(4).map(|bytes| f64::from(f32::from_le_bytes(bytes.try_into().expect("4 bytes")))))

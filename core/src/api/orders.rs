@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Object, answer, ask, keep, object};
+use super::{Object, answer, ask, keep, object, write};
 use crate::arrays::Result;
 use crate::history::{BINS, Estimate};
 use crate::live_order::{Head, LiveOrder, Moment, NewPod};
 use crate::order::{Order, Waiting};
+use crate::order_file::OrderFile;
 use crate::run_times::{PodKind, RunTimes};
 
 /// Return an array of the host, which may be nowhere if it is empty.
@@ -371,5 +372,54 @@ pub unsafe extern "C" fn steersman_order_scores(order: i64, pods: *const f64, sc
             *score = order.score(&pod);
         }
         Ok(0)
+    })
+}
+
+/// Read the bytes of an order file of this name, or of a policy file; return its number.
+///
+/// # Safety
+/// `bytes` and `name` have these lengths.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_order_file_new(
+    bytes: *const u8,
+    length: usize,
+    name: *const u8,
+    name_length: usize,
+) -> i64 {
+    // SAFETY: the caller's, as above.
+    let (bytes, name) = unsafe { (array(bytes, length), array(name, name_length)) };
+    answer(|| Ok(keep(Object::OrderFile(Arc::new(OrderFile::read(&String::from_utf8_lossy(name), bytes)?)))))
+}
+
+fn order_file(number: i64) -> Result<Arc<OrderFile>> {
+    match object(number)? {
+        Object::OrderFile(file) => Ok(file),
+        _ => Err(format!("object {number} is not an order file")),
+    }
+}
+
+/// Write the card of an order file, or of a policy file, in JSON; return its length.
+///
+/// # Safety
+/// `card` has room for `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_order_file_card(file: i64, card: *mut u8, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let card = unsafe { output(card, length) };
+    answer(|| Ok(write(&order_file(file)?.card, card) as i64))
+}
+
+/// Write the weights of an order file; return how many there are, 0 of a policy file.
+///
+/// # Safety
+/// `weights` has room for `length` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn steersman_order_file_weights(file: i64, weights: *mut f64, length: usize) -> i64 {
+    // SAFETY: the caller's, as above.
+    let weights = unsafe { output(weights, length) };
+    answer(|| {
+        let file = order_file(file)?;
+        weights.iter_mut().zip(&file.weights).for_each(|(weight, &value)| *weight = value);
+        Ok(file.weights.len() as i64)
     })
 }

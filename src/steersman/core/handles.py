@@ -780,3 +780,24 @@ class TelemetryModel:
         truth = np.empty(12)
         call("model_truth", self._number, time, truth)
         return truth
+
+
+class OrderFileHandle:
+    """The content of an order file, or of a policy file.
+
+    Attributes:
+        card: its card in JSON; that of a policy file is not checked.
+        weights: those of an order file; none: it is a policy file.
+
+    Raises:
+        SteersmanError: `FIELD: PROBLEM`, or `: PROBLEM` where it is of no field.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        number = call("order_file_new", content, len(content), b"", 0)
+        weakref.finalize(self, call, "forget", number)
+        card = np.empty(call("order_file_card", number, np.empty(0, np.uint8), 0), dtype=np.uint8)
+        call("order_file_card", number, card, len(card))
+        self.card = card.tobytes().decode()
+        self.weights = np.empty(call("order_file_weights", number, np.empty(0), 0))
+        call("order_file_weights", number, self.weights, len(self.weights))

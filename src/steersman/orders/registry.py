@@ -14,23 +14,21 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from steersman.core.atomic_files import replacing
-from steersman.core.errors import InputError, UsageError, unknown_name
+from steersman.core.errors import InputError, SteersmanError, UsageError, unknown_name
+from steersman.core.handles import OrderFileHandle
 from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import scores
 from steersman.orders.order import AGE, ANYBODY, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, parse_run_times
-from steersman.orders.scores import LEARNED, learned_size
+from steersman.orders.scores import LEARNED
 
 # Order files (safetensors): the weights of a learned order, and a card of how it was made. Nothing in such a file is
 # executed when it is read.
 
 SCHEMA = 2
 CARD = "steersman-order"
-POLICY_CARD = "steersman"
-"""Key of the model card of a policy file, which may have an order."""
 WEIGHTS = "order"
 SUFFIX = ".safetensors"
 MAX_HIDDEN = 1000
@@ -75,18 +73,6 @@ class PolicyOrder(msgspec.Struct, frozen=True):
     order_weights: tuple[float, ...] = ()
 
 
-def read_policy_order(file: Path) -> PolicyOrder | None:
-    """Return the order in a policy file; None: it is not a policy file, or cannot be read."""
-    try:
-        with safe_open(str(file), framework="numpy") as opened:
-            card = (opened.metadata() or {}).get(POLICY_CARD)
-        return None if card is None else msgspec.json.decode(card, type=PolicyOrder)
-    except (OSError, SafetensorError):
-        return None
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InputError(file, "", "", f"is not a policy file of this version of steersman: {error}") from None
-
-
 def write_order(file: Path, card: OrderCard, weights: tuple[float, ...]) -> None:
     """Write an order file. Raises InputError: it cannot be written."""
     tensors = {WEIGHTS: np.array(weights, dtype=np.float64)}
@@ -95,46 +81,34 @@ def write_order(file: Path, card: OrderCard, weights: tuple[float, ...]) -> None
 
 
 def open_order(file: Path) -> tuple[OrderCard, Order]:
+    opened = _opened(file)
+    if not len(opened.weights):
+        raise InputError(file, "", "", "is not an order file")
     try:
-        with safe_open(str(file), framework="numpy") as opened:
-            card = (opened.metadata() or {}).get(CARD)
-            if card is None:
-                raise InputError(file, "", "", "is not an order file")
-            decoded = msgspec.json.decode(card, type=OrderCard)
-            weights = np.asarray(opened.get_tensor(WEIGHTS), dtype=np.float64)
-    except (OSError, SafetensorError) as error:
-        reason = "no such file" if not file.exists() else f"cannot be read: {error}"
-        raise InputError(file, "", "", reason) from None
+        card = msgspec.json.decode(opened.card, type=OrderCard)
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(file, "", "", f"is no order file of this version of steersman: {error}") from None
-    return decoded, _order(file, decoded, weights)
-
-
-def _order(file: Path, card: OrderCard, weights: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Order:
-    if card.schema != SCHEMA:
-        raise InputError(file, "", "schema", f"{card.schema} is of another version of steersman; expected {SCHEMA}")
-    if card.overtaking not in OVERTAKING:
-        raise InputError(file, "", "overtaking", f"{card.overtaking!r} is unknown; expected {', '.join(OVERTAKING)}")
-    if not 0 <= card.hidden <= MAX_HIDDEN:
-        raise InputError(file, "", "hidden", f"{card.hidden} must be at least 0 and at most {MAX_HIDDEN}")
-    if weights.shape != (count := learned_size(card.hidden),):
-        raise InputError(file, "", WEIGHTS, f"has shape {list(weights.shape)}; expected [{count}] for its hidden units")
-    if not np.isfinite(weights).all():
-        raise InputError(file, "", WEIGHTS, "has a weight that is not a finite number")
-    if card.ageing is not None and not card.ageing > 0:
-        raise InputError(file, "", "ageing", f"{card.ageing:g} must be above 0 seconds")
     try:
         run_times = parse_run_times(card.estimates)
     except UsageError as error:
         raise InputError(file, "", "estimates", str(error)) from None
-    return Order(
-        card.name,
-        LEARNED,
-        OVERTAKING[card.overtaking],
-        tuple(weights.tolist()),
-        math.inf if card.ageing is None else card.ageing,
-        run_times,
-    )
+    ageing = math.inf if card.ageing is None else card.ageing
+    weights = tuple(opened.weights.tolist())
+    return card, Order(card.name, LEARNED, OVERTAKING[card.overtaking], weights, ageing, run_times)
+
+
+def _opened(file: Path) -> OrderFileHandle:
+    if file.exists() and not file.is_file():
+        # A device or a pipe could be read without an end.
+        raise InputError(file, "", "", "is not a regular file")
+    try:
+        return OrderFileHandle(file.read_bytes())
+    except OSError as error:
+        reason = "no such file" if not file.exists() else f"cannot be read: {error.strerror or error}"
+        raise InputError(file, "", "", reason) from None
+    except SteersmanError as error:
+        field, _, problem = str(error).partition(": ")
+        raise InputError(file, "", field, problem) from None
 
 
 AGEING = "ageing:"
@@ -249,8 +223,16 @@ def _read(spec: str) -> _Text:
 
 def _of_file(spec: str, text: _Text) -> Order:
     file = Path(text.name)
-    stored = read_policy_order(file)
-    order = open_order(file)[1] if stored is None else from_policy_order(file, stored)
+    opened = _opened(file)
+    if len(opened.weights):
+        order: Order | None = open_order(file)[1]
+    else:
+        try:
+            stored = msgspec.json.decode(opened.card, type=PolicyOrder)
+        except (msgspec.MsgspecError, ValueError) as error:
+            problem = f"is not a policy file of this version of steersman: {error}"
+            raise InputError(file, "", "", problem) from None
+        order = from_policy_order(file, stored)
     if order is None:
         raise InputError(str(file), "", "", "is a policy without an order; expected an order file, or a name")
     if order.weights:

@@ -19,7 +19,6 @@ from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError
 from steersman.orders.order import AGE, Order
 from steersman.orders.registry import CARD as ORDER_CARD
-from steersman.orders.registry import POLICY_CARD as CARD
 from steersman.orders.registry import PolicyOrder, from_policy_order, to_policy_order
 from steersman.policies.base import Policy, renamed, with_own_order, with_profile
 from steersman.policies.embedded_profile import ProfileCard, embed_profile, is_profile_tensor, open_prepared, split
@@ -38,6 +37,7 @@ from steersman.workloads.workload import Workload
 SCHEMA = 1
 RULE = "rule"  # the network in the card of a rule, which has no trained weights
 FITTED_BY = "evolution"  # the algorithm in the card of a policy or portfolio that is fitted to a cluster
+CARD = "steersman"  # the key of the model card
 SUFFIX = ".safetensors"
 LINEAR = "weights"  # the tensor of weights that are linear in a node's features, by kind of pod
 RULE_WEIGHTS = "rules"  # the tensor of weights of heuristics' scores, by kind of pod
