@@ -3,7 +3,7 @@
 //! Every function returns a number of at least 0, or -1 where `steersman_error` has the text. Arrays are pointers and
 //! lengths; in WebAssembly a host allocates them by `steersman_allocate`.
 
-mod telemetry;
+pub mod telemetry;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -98,6 +98,15 @@ impl<'a> Arrays<'a> {
         if rows.len() == count { Ok(rows) } else { Err(format!("{name}: expected {count} rows, has {}", rows.len())) }
     }
 
+    /// Return so many rows in one piece.
+    pub fn table<T: Element>(&self, name: &str, count: usize, columns: usize) -> Result<Vec<T>> {
+        let view = self.view::<T>(name, 2)?;
+        if view.shape() != [count, columns] {
+            return Err(format!("{name}: expected {count} rows of {columns}, has {:?}", view.shape()));
+        }
+        Ok(view.data().chunks_exact(size_of::<T>()).map(T::read).collect())
+    }
+
     pub fn columns<T: Element>(&self, name: &str) -> Result<usize> {
         Ok(self.view::<T>(name, 2)?.shape()[1])
     }

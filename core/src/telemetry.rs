@@ -4,7 +4,7 @@
 //! corrected by what is known exactly, requests bound and freed since then: what came uses as much of its requests as the
 //! cluster does, what left took its part of what its node used. Missing metrics are NaN and never taken as a value.
 
-use crate::arrays::{Arrays, Result, index, optional};
+use crate::arrays::{Arrays, Result, optional};
 use crate::cluster::{CPU, Class, Node, PODS};
 
 /// CPU used over CPU requested, as long as nothing is measured.
@@ -36,6 +36,8 @@ pub fn larger(a: f64, b: f64) -> f64 {
 pub fn smaller(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
+
+const MOST_ZONES: usize = 1 << 20;
 
 /// Metrics before the latencies, in the order of `steersman.cluster.node_metrics.METRICS`.
 pub const METRICS: usize = 6;
@@ -436,31 +438,32 @@ impl Question {
         if resources <= PODS {
             return Err(format!("view.allocatable: expected at least 3 columns, has {resources}"));
         }
-        let allocatable: Vec<Vec<i64>> = arrays.rows("view.allocatable", resources)?;
-        let count = allocatable.len();
-        let free: Vec<Vec<i64>> = arrays.rows_of("view.free", count, resources)?;
-        let nonzero: Vec<Vec<i64>> = arrays.rows_of("view.nonzero", count, 2)?;
+        let zones = arrays.indices("view.zone", MOST_ZONES)?;
+        let count = zones.len();
+        let allocatable: Vec<i64> = arrays.table("view.allocatable", count, resources)?;
+        let free: Vec<i64> = arrays.table("view.free", count, resources)?;
+        let nonzero: Vec<i64> = arrays.table("view.nonzero", count, 2)?;
         let columns = arrays.columns::<f64>("view.measured")?;
         if columns <= METRICS {
             return Err(format!("view.measured: expected at least {} columns, has {columns}", METRICS + 1));
         }
-        let measured: Vec<Vec<f64>> = arrays.rows_of("view.measured", count, columns)?;
-        let ages: Vec<Vec<f64>> = arrays.rows_of("view.age", count, columns)?;
-        let since: Vec<Vec<f64>> = arrays.rows_of("view.since", count, 2)?;
+        let measured: Vec<f64> = arrays.table("view.measured", count, columns)?;
+        let ages: Vec<f64> = arrays.table("view.age", count, columns)?;
+        let since: Vec<f64> = arrays.table("view.since", count, 2)?;
         let siblings: Vec<i64> = arrays.list_of("view.siblings", count)?;
-        let zones: Vec<i64> = arrays.list_of("view.zone", count)?;
         let assumed: Vec<f64> = arrays.list_of("view.assumed", 3)?;
         let mut nodes = Vec::with_capacity(count);
-        for (n, ((allocatable, free), nonzero)) in allocatable.into_iter().zip(free).zip(nonzero).enumerate() {
-            let nonzero = [nonzero[0], nonzero[1]];
+        for (n, &zone) in zones.iter().enumerate() {
+            let of = |amounts: &[i64]| amounts[n * resources..][..resources].to_vec();
+            let (allocatable, free, nonzero) = (of(&allocatable), of(&free), [nonzero[2 * n], nonzero[2 * n + 1]]);
             nodes.push(KnownNode {
                 node: Node { allocatable, free, nonzero, gpus: vec![], gpu_type: 0, gpu_kinds: vec![] },
-                zone: index("view.zone", zones[n], count)?,
-                measured: Measured::of(&measured[n]),
-                cpu_age: ages[n][0],
-                latency_age: ages[n][METRICS],
-                requested_since: since[n][0],
-                pods_since: since[n][1],
+                zone,
+                measured: Measured::of(&measured[n * columns..][..columns]),
+                cpu_age: ages[n * columns],
+                latency_age: ages[n * columns + METRICS],
+                requested_since: since[2 * n],
+                pods_since: since[2 * n + 1],
                 siblings: siblings[n],
             });
         }
@@ -478,7 +481,8 @@ impl Question {
         };
         let assumed = Assumed { service: assumed[0], link: assumed[1], pod_link: assumed[2] };
         let mask: Vec<bool> = arrays.list_of("mask", count)?;
-        let view = SchedulerView { nodes, zones: count, assumed };
+        let zones = zones.into_iter().max().map_or(0, |last| last + 1);
+        let view = SchedulerView { nodes, zones, assumed };
         Ok(Question { view, pod, mask: mask.into_iter().map(i8::from).collect() })
     }
 

@@ -80,9 +80,14 @@ proptest! {
     fn bytes_that_describe_nothing_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         // SAFETY: the length is that of the bytes.
         let answers = unsafe {
-            [api::steersman_decider_new(bytes.as_ptr(), bytes.len()), api::steersman_engine_new(bytes.as_ptr(), bytes.len())]
+            [
+                api::steersman_decider_new(bytes.as_ptr(), bytes.len()),
+                api::steersman_engine_new(bytes.as_ptr(), bytes.len()),
+                api::telemetry::steersman_model_new(bytes.as_ptr(), bytes.len()),
+                api::telemetry::steersman_telemetry_limit(bytes.as_ptr(), bytes.len(), [].as_mut_ptr(), 0),
+            ]
         };
-        prop_assert_eq!(answers, [-1, -1]);
+        prop_assert_eq!(answers, [-1; 4]);
         prop_assert_eq!(error(), "not a safetensors file, or a part of one");
     }
 
@@ -145,6 +150,8 @@ proptest! {
             api::steersman_engine_answer(number, a),
             api::steersman_engine_set_head(number, a),
             api::steersman_batch_engine(number, b),
+            api::telemetry::steersman_model_remove_node(number, a, 1.0),
+            api::telemetry::steersman_model_unbind(number, a, 1.0),
         ];
         prop_assert!(answers.iter().all(|&answer| answer == -1));
         prop_assert_eq!(error(), format!("there is no object {number}"));

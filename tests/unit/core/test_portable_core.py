@@ -98,6 +98,11 @@ def episodes() -> None:
     digest("episodes, fragmentation")
 
 
+def telemetry() -> None:
+    for name in ("5 deployments, mixed", "latency, missed", "live model, missed", "live decisions, 0"):
+        digest(name)
+
+
 def openb() -> None:
     digest("openb, fgd")
 
@@ -111,6 +116,7 @@ def openb() -> None:
         (live_orders, 10_000),
         (learned_scores, 1_000),
         (episodes, 100_000),
+        (telemetry, 1_000_000),
         (openb, 10_866 * 21 * 8),
         (native.test_core_steps_many_episodes_as_it_steps_one, 1_000_000),
     ],

@@ -76,12 +76,11 @@ class TelemetryObservations:
         allocatable = self._metrics.state.arrays.allocatable
         has_capacity = (allocatable[:, CPU] > 0) & (allocatable[:, MEMORY] > 0)
         slots = np.flatnonzero(has_capacity & candidates.eligible)
-        zones = np.unique(self._zones_of_slots()[slots], return_inverse=True)[1]
-        shown = {
-            name: array[slots] if name.startswith("view.") and name != "view.assumed" else array
-            for name, array in described.items()
-        }
-        return slots, MetricsQuestion(shown | {"view.zone": zones, "mask": candidates.feasible[slots]})
+        described |= {"view.zone": self._zones_of_slots(), "mask": candidates.feasible}
+        if len(slots) < len(allocatable):
+            by_slot = (name for name in described if name == "mask" or name.startswith("view."))
+            described |= {name: described[name][slots] for name in by_slot if name != "view.assumed"}
+        return slots, MetricsQuestion(described)
 
     def _zones_of_slots(self) -> Integers:
         nodes = self._metrics.state.nodes

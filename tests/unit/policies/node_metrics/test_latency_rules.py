@@ -264,9 +264,9 @@ def test_features_match_their_table():
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [
-        ("view.zone", np.array([0, 5]), "view.zone: 5 is not in 0..2"),
+        ("view.zone", np.array([0, -1]), "view.zone: -1 is not in 0..1048576"),
         ("pod.user", np.array(9), "pod.user: 9 is not in 0..3"),
-        ("view.age", np.zeros((2, 4)), "view.age: expected 9 columns, has 4"),
+        ("view.age", np.zeros((2, 4)), "view.age: expected 2 rows of 9, has [2, 4]"),
         ("mask", np.ones(3, np.bool_), "mask: expected 2 values, has 3"),
     ],
 )
