@@ -35,7 +35,6 @@ from steersman.cluster.constraints.node import Mask, restricted_names
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.state import RunningPod
 from steersman.policies.files.kube_configuration import profiles_of
-from steersman.policies.node_scores.kube_arrays import KEPT
 from steersman.policies.node_scores.kube_profile import KubeProfile
 
 RANDOM = "random"
@@ -84,6 +83,7 @@ class Simulated:
         ids = self.numbers[pod["metadata"]["namespace"], pod["metadata"]["name"]]
         mask, counts = self.state.mask(*ids), compared.counts
         names = {node.name: slot for slot, node in enumerate(self.state.nodes) if node is not None and mask[slot]}
+        found_nodes = int((self.next.scores(*ids, mask) >= 0).sum())
         slot = self.next.choose(*ids, mask)
         node = self.state.nodes[slot].name if slot >= 0 else ""  # type: ignore[union-attr]
         found = []
@@ -96,7 +96,7 @@ class Simulated:
             found += self._scores(ids, names, decision, compared)
         counts["decisions"] += 1
         counts["bound"] += bool(decision.node)
-        counts["sampled"] += int(self.next.arrays.cursor[KEPT]) < len(names)
+        counts["sampled"] += found_nodes < len(names)
         counts["differ"] += bool(found)
         if decision.node:
             key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -60,9 +60,7 @@ def nodes(draw, name):
 def everything(state):
     """A copy of every array, by name."""
     parts = {"nodes": state.arrays, "classes": state.class_arrays, "terms": state.term_arrays}
-    found = {(p, name): a.copy() for p, arrays in parts.items() for name, a in arrays._asdict().items()}
-    del found["terms", "scratch"]
-    return found
+    return {(p, name): a.copy() for p, arrays in parts.items() for name, a in arrays._asdict().items()}
 
 
 def same(before, after):

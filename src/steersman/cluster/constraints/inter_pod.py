@@ -98,7 +98,6 @@ class InterPodArrays(NamedTuple):
         domain: [K, N] int32, number of the node's value of the topology key; -1 where it lacks the key, or is free.
         domains: [K] int64, above the highest number in the row of `domain` (some numbers may have no node).
         included: [I, N] bool, nodes that a node filter accepts; False in free slots.
-        scratch: [D] int64, D the most domains of a key (at least 1): a buffer for `compiled_inter_pod`.
     """
 
     rules: npt.NDArray[np.int64]
@@ -113,7 +112,6 @@ class InterPodArrays(NamedTuple):
     domain: npt.NDArray[np.int32]
     domains: npt.NDArray[np.int64]
     included: npt.NDArray[np.bool_]
-    scratch: npt.NDArray[np.int64]
 
 
 def terms_place(terms: InterPodArrays, c: int, labels: int, n: int) -> None:
@@ -369,7 +367,7 @@ class InterPodConstraints:
 
         That is labels and slots of pods, [P, 2].
 
-        Kernels update them in place. They are replaced when anything gets a new number, so do not keep them.
+        They are updated in place, and replaced when anything gets a new number, so do not keep them.
         """
         old = self._arrays
         if len(self._rule_start) > len(old.rule_start):
@@ -394,7 +392,6 @@ class InterPodConstraints:
             arrays.domains[row] = len(here.label(key).numbers)
         for row, each in enumerate(list(self._filters)[: len(arrays.included)]):
             arrays.included[row, slot] = _included(here, each)[0]
-        self._arrays = arrays._replace(scratch=_scratch(arrays.domains))
 
     def grow(self) -> None:
         """Handle free slots that were added to the table."""
@@ -425,7 +422,6 @@ class InterPodConstraints:
             domain=old.domain.take(order, axis=1),
             domains=old.domains.copy(),
             included=old.included.take(order, axis=1),
-            scratch=old.scratch.copy(),
         )
         return chosen
 
@@ -466,12 +462,10 @@ class InterPodConstraints:
         domain = np.array([column.ids for column in columns], dtype=np.int32).reshape(len(columns), size)
         included = np.array([_included(self._table, each) for each in filters], dtype=np.bool_)
         sizes = np.array([len(column.numbers) for column in columns], dtype=np.int64)
-        domains = np.concatenate([old.domains, sizes])
         self._arrays = old._replace(
             domain=np.concatenate([old.domain, domain]),
-            domains=domains,
+            domains=np.concatenate([old.domains, sizes]),
             included=np.concatenate([old.included, included.reshape(len(filters), size)]),
-            scratch=_scratch(domains),
         )
 
     def _extend_matches(self, placed: Callable[[], npt.NDArray[np.int64]]) -> None:
@@ -549,10 +543,6 @@ def _included(table: NodeTable, accepts: Filter) -> npt.NDArray[np.bool_]:
     return included if tolerations is None else included & tolerated_nodes(table, tolerations)
 
 
-def _scratch(domains: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.zeros(max(domains, default=1), dtype=np.int64)
-
-
 def _empty(size: int) -> InterPodArrays:
     return InterPodArrays(
         rules=np.zeros((0, RULE_COLUMNS), dtype=np.int64),
@@ -567,5 +557,4 @@ def _empty(size: int) -> InterPodArrays:
         domain=np.zeros((0, size), dtype=np.int32),
         domains=np.zeros(0, dtype=np.int64),
         included=np.zeros((0, size), dtype=np.bool_),
-        scratch=np.zeros(1, dtype=np.int64),
     )

@@ -27,11 +27,8 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 VIEW_NUMBERS = {"cluster": 0, "gpu": 1}
 """Numbers of the views that the core observes."""
 
-NOT_READ = {"scratch", "owned_total"}
-"""What the core has no need of: buffers, and sums that it makes itself."""
-
-SCHEDULER_BUFFERS = {"scored", "kept", "parts", "active", "total", "sums", "domains"}
-"""Of kube-scheduler's arrays: the nested ones, which have names of their own, and buffers."""
+NOT_READ = "owned_total"
+"""Sums that the core makes itself."""
 
 
 def described_cluster(state: ClusterState, profile: ProfileArrays) -> Arrays:
@@ -43,10 +40,7 @@ def described_cluster(state: ClusterState, profile: ProfileArrays) -> Arrays:
         "profile": profile._asdict(),
     }
     return {
-        f"{part}.{name}": value
-        for part, arrays in parts.items()
-        for name, value in arrays.items()
-        if name not in NOT_READ
+        f"{part}.{name}": value for part, arrays in parts.items() for name, value in arrays.items() if name != NOT_READ
     }
 
 
@@ -89,7 +83,7 @@ def described_scheduler(state: ClusterState, selectors: SpreadSelectors, profile
         f"{part}.{name}": np.asarray(value)
         for part, fields in parts.items()
         for name, value in fields.items()
-        if name not in SCHEDULER_BUFFERS
+        if name != "scored"  # has names of its own
     }
     return {name: value.astype(np.int64) if value.ndim == 0 else value for name, value in values.items()}
 

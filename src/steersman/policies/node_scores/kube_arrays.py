@@ -50,10 +50,9 @@ _ZONE_LABELS = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.i
 
 
 class KubeArrays(NamedTuple):
-    """Inputs of kube-scheduler's decisions beside the cluster's arrays, the position of its search, and buffers.
+    """Inputs of kube-scheduler's decisions beside the cluster's arrays.
 
-    N node slots, K distinct constraints of classes (`ClassArrays.constraint`), L label sets, S static rows, D the
-    largest number of domains of a topology key. Candidates are the feasible nodes that the last search found.
+    N node slots, K distinct constraints of classes (`ClassArrays.constraint`), L label sets, S static rows.
     """
 
     nodes: int  # number of nodes

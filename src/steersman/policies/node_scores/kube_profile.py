@@ -13,8 +13,8 @@ from steersman.cluster.model import Constraints, PreferredNodeTerm, ProfileRules
 from steersman.policies.node_scores.kube_minors import MINORS, NEWEST, MinorRules
 
 TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
-"""Score plugins, the rows of `KubeArrays.parts`."""
-STATIC, RAW = 3, 5  # the first plugins: those that do not read pods on nodes, those that are normalized
+"""Score plugins, in the order of `KubeArrays.weights`."""
+STATIC = 3  # the first plugins: those that do not read pods on nodes
 PLUGINS = (
     "TaintToleration",
     "NodeAffinity",

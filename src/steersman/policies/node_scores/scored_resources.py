@@ -16,11 +16,7 @@ from steersman.cluster.model import GPU_RESOURCES, Node
 from steersman.cluster.state import ClusterState
 from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
 
-COLUMN, WEIGHT = range(2)
-"""Columns of `ScoredResources.entries`."""
 NO_COLUMN = -1
-UTILIZATION, SCORE = range(2)
-"""Columns of `ScoredResources.shape`."""
 _NATIVE = {"cpu": CPU, "memory": MEMORY, "ephemeral-storage": EPHEMERAL}
 
 
@@ -35,10 +31,10 @@ class ScoredResources(NamedTuple):
         fit: number of entries of NodeResourcesFit.
         strategy: its scoring strategy (`kube_profile.STRATEGIES`).
         balances_change: see `MinorRules`.
-        entries: [E, 2] int64: `COLUMN` in resource matrices, `NO_COLUMN` if no node counts it; `WEIGHT`.
+        entries: [E, 2] int64: column in resource matrices, `NO_COLUMN` if no node counts it; weight.
         offered: [E, N] bool, whether the devices in a node's mask are offered under this name.
         requested: [E, K] bool, whether pods with these constraints request their GPUs by this name.
-        shape: [P, 2] int64: `UTILIZATION` in percent, `SCORE` in 0..100.
+        shape: [P, 2] int64: utilization in percent, score in 0..100.
     """
 
     fit: int
