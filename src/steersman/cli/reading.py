@@ -1,4 +1,4 @@
-"""Read a workload for a command and compile kernels: with a message if it is slow, a summary, and warnings."""
+"""Read a workload for a command: with a message if it is slow, a summary, and warnings."""
 
 from __future__ import annotations
 

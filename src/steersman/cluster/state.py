@@ -357,8 +357,8 @@ class ClusterState:
     def term_arrays(self) -> InterPodArrays:
         """Arrays of inter-pod constraints; replaced when a class, labels or a selector gets a number.
 
-        A new selector counts the pods in `placements`. A compiled run places pods that are not there, so everything
-        that it may read must have a number before it starts.
+        A new selector counts the pods in `placements`. A run in the core places pods that are not there, so
+        everything that it may read must have a number before it starts.
         """
         return self.terms.arrays(self._placed_labels)
 

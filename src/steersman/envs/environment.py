@@ -1,4 +1,4 @@
-"""Environments for Gymnasium, single and vector, over the same compiled code: their steps, pictures and rollouts."""
+"""Environments for Gymnasium, single and vector, over the same core: their steps, pictures and rollouts."""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ see `Objective.function` and `registry`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +26,7 @@ from steersman.objectives.summary import (
 ALLOCATION, FRAGMENTATION, BALANCE, MOST_ALLOCATED, LEAST_ALLOCATED, WAITING_TIME, LOCALITY = range(7)
 """Numbers of the objectives in the compiled core."""
 UNCOMPILED = -1
-"""Number of objectives that are not compiled."""
+"""Number of objectives that the core does not have."""
 
 Floats = npt.NDArray[np.float64]
 Need = Literal["", "gpu", "owner", "telemetry"]
@@ -39,7 +38,7 @@ class Objective:
 
     Attributes:
         name: name on the command line.
-        number: of its formula in compiled code, `UNCOMPILED` if an environment of its own or `function` computes it.
+        number: of its formula in the core, `UNCOMPILED` if an environment of its own or `function` computes it.
         formula: for people.
         source: where it is published.
         needs: what a workload must have: GPUs, owners of pods and racks of nodes, telemetry.
@@ -59,16 +58,6 @@ class Objective:
     function: Callable[[Floats, Floats], Floats] | None = None
 
 
-Row = npt.NDArray[np.float64]
-
-RESIDUE = 1e-12  # a variance below it is rounding, since the sums are updated by adding and subtracting
-
-
-def cpu_mean(row: Row) -> float:
-    """Return the mean over nodes of the share of CPU in use."""
-    return float(row[CPU_SHARE] / max(row[CPU_NODES], 1.0))
-
-
 def figures_of(states: Floats) -> tuple[Floats, Floats]:
     """Return the shares of GPU (of CPU without GPUs) in use, [E], and the variance over nodes of those of CPU, [E].
 
@@ -81,14 +70,6 @@ def figures_of(states: Floats) -> tuple[Floats, Floats]:
     nodes = np.maximum(states[:, CPU_NODES], 1.0)
     mean = states[:, CPU_SHARE] / nodes
     return taken / total, np.maximum(states[:, CPU_SQUARE] / nodes - mean * mean, 0.0)
-
-
-def cpu_deviation(row: Row) -> float:
-    """Return the standard deviation over nodes of the share of CPU in use."""
-    nodes = max(row[CPU_NODES], 1.0)
-    mean = row[CPU_SHARE] / nodes
-    variance = row[CPU_SQUARE] / nodes - mean * mean
-    return math.sqrt(variance) if variance > RESIDUE else 0.0
 
 
 _FGD = 'Weng et al., "Beware of Fragmentation", USENIX ATC 2023'

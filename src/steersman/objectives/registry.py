@@ -31,7 +31,7 @@ class WeightedObjectives:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Numbers, in compiled code, of the objectives that are not a user's own."""
+        """Numbers, in the core, of the objectives that are not a user's own."""
         return tuple(objective.number for objective in self.objectives if objective.function is None)
 
     @property

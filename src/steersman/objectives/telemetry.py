@@ -1,4 +1,4 @@
-"""Objectives that can be rewarded where nodes' metrics are known, by their numbers in compiled code."""
+"""Objectives that can be rewarded where nodes' metrics are known, by their numbers in the core."""
 
 from __future__ import annotations
 

@@ -75,7 +75,6 @@ class EmbeddedProfile:
         """Return the profile for a cluster that numbers GPU types like this; an unknown model is as none."""
         if self.card.resources:
             return self.profile._replace(accepts=accepted_types(self.pods, types))
-        # Contiguous, as all arrays of kernels: another layout would be compiled separately.
         return self.profile._replace(accepts=np.ascontiguousarray(self.profile.accepts[:, self._columns(types)]))
 
     def warnings(self, policy: str, types: Sequence[GpuType]) -> tuple[str, ...]:

@@ -51,7 +51,6 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Let every pod start alone unless `members` is given, and make times floats."""
-        # The event loop is compiled for types, in minutes: for integers it would be once more.
         for name in ("time", "duration"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
         if len(self.members) != len(self.pods):

@@ -416,7 +416,7 @@ class Execution:
         return stop
 
     def answer(self) -> None:
-        """Ask a policy that is not compiled for the best node."""
+        """Ask a policy in Python for the best node."""
         assert self.scorer is not None
         arrival = self.engine.question
         owner = int(self.simulator.places.owner[self.plan.pods[arrival]])

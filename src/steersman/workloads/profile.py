@@ -43,7 +43,7 @@ class TypicalPod:
 
 
 class ProfileArrays(NamedTuple):
-    """The profile for compiled kernels, T typical pods and M GPU types."""
+    """The profile as arrays, T typical pods and M GPU types."""
 
     cpu: npt.NDArray[np.int64]  # [T] milli-CPU
     gpu_count: npt.NDArray[np.int64]  # [T] devices

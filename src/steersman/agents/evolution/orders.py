@@ -1,4 +1,4 @@
-"""Evolution of orders: whole runs in compiled code, in which candidates differ by who goes next alone.
+"""Evolution of orders: whole runs in the core, in which candidates differ by who goes next alone.
 
 A generation draws a few scenes (arrivals on a cluster); every candidate runs on the same ones. The fitness of a
 candidate is its mean gain over the reference order, the logarithm of the ratio of their costs. Ratios are taken scene

@@ -1,4 +1,4 @@
-"""Evolution on workloads: whole runs in compiled code, and a search strategy that compares how they ended.
+"""Evolution on workloads: whole runs in the core, and a search strategy that compares how they ended.
 
 No gradients, no torch. A generation draws a few workloads with fresh arrivals; every candidate runs on the same ones
 (common random numbers), so that candidates differ by their weights alone. The fitness of a candidate is its mean gain

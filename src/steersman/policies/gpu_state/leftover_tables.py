@@ -66,5 +66,4 @@ def _steps(leftovers: LeftoverArrays, profile: ProfileArrays) -> npt.NDArray[np.
     milli = np.where(devices > 0, np.append(profile.milli, 0)[profile.value[sequences]], 0)
     is_accepted = np.moveaxis(profile.accepts[sequences], -1, 0) | (devices == 0)
     cpu = np.where(is_accepted, profile.cpu[sequences], NEVER)
-    steps = np.stack([cpu, np.broadcast_to(devices, cpu.shape), np.broadcast_to(milli, cpu.shape)], axis=-1)
-    return np.ascontiguousarray(steps)  # kernels are compiled for the C layout, which an empty array may not have
+    return np.stack([cpu, np.broadcast_to(devices, cpu.shape), np.broadcast_to(milli, cpu.shape)], axis=-1)
