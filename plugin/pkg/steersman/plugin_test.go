@@ -138,7 +138,7 @@ func counted(t *testing.T, outcome, reason string) float64 {
 func TestThePolicyDecides(t *testing.T) {
 	nodes := nodesOf(4)
 	nodes[2].(*framework.NodeInfo).AddPod(podOf("3"))
-	plugin := plugged(t, `{"policy": "best-fit"}`, nodes)
+	plugin := plugged(t, `{"policy": "best-fit", "timeout": "5s"}`, nodes)
 	scores, state := cycle(t, plugin, podOf("1"), nodes)
 	for n, score := range scores {
 		if (score == scoring.Best) != (n == 2) {
@@ -223,7 +223,7 @@ func TestWhateverGoesWrongAllNodesAreEqual(t *testing.T) {
 func TestAShadowChangesNothing(t *testing.T) {
 	nodes := nodesOf(3)
 	nodes[1].(*framework.NodeInfo).AddPod(podOf("3"))
-	plugin := plugged(t, `{"mode": "shadow", "policy": "best-fit"}`, nodes)
+	plugin := plugged(t, `{"mode": "shadow", "policy": "best-fit", "timeout": "5s"}`, nodes)
 	scores, state := cycle(t, plugin, podOf("1"), nodes)
 	if !allNeutral(scores) || counted(t, "", "shadow") != 1 || scoring.DeviceSelectorFor(t.Name()) != nil {
 		t.Errorf("%v", scores)
