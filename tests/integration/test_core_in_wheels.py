@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 from tests.support.differential.draws import RandomDraws
 from tests.support.differential.sequences import sequence
-from tests.unit.core.test_compiled_core import Twins
+from tests.unit.core.test_compiled_core import RandomCluster
 
 from steersman.core.handles import CoreDecider
 from steersman.core.library import LIBRARY
@@ -87,8 +87,8 @@ def test_wheel_of_the_sdist_decides(
         required = [each for each in opened.read(metadata).decode().splitlines() if each.startswith("Requires-Dist: ")]
     assert any("wasmtime" in each and "extra" not in each for each in required) == ("portable" in line)
 
-    twins = Twins(sequence(RandomDraws(3), 5), resolve("fgd"), 1)
-    description = twins.described
+    cluster = RandomCluster(sequence(RandomDraws(3), 5), resolve("fgd"), 1)
+    description = cluster.described
     save_file({name: np.asarray(array, order="C") for name, array in description.items()}, tmp_path / "cluster")
     path = os.pathsep.join([str(tmp_path / "installed"), *(each for each in sys.path if "site-packages" in each)])
     printed = run(sys.executable, "-c", DECIDE, tmp_path / "cluster", tmp_path / "installed", PYTHONPATH=path)

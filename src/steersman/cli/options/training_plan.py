@@ -113,6 +113,14 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
     return make_plan(source, name, options.task.algorithm or EVOLUTION, plan)
 
 
+def check_scene(plan: AnyPlan) -> None:
+    """Raise UsageError if the environment that training needs cannot be made."""
+    from steersman.training.search.evolve import EvolutionPlan
+
+    if not isinstance(plan, EvolutionPlan):
+        plan.scene.make(1)
+
+
 def _check_network(options: TrainOptions) -> None:
     find_network(options.network_name)
     algorithm = options.algorithm

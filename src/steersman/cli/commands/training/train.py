@@ -15,7 +15,7 @@ from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.options.file import merge_options
 from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions, plan_of
+from steersman.cli.options.training_plan import TrainOptions, check_scene, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.engines import Engine, use_engine
@@ -87,6 +87,7 @@ def train(
     check_log_file(run.log_file)
     log_messages(run.log_file)
     plan = plan_of(options, name=run.name or output.name, seed=run.seed, warn=Warnings())
+    check_scene(plan)
 
     from steersman.training.plans import train as run_training
     from steersman.training.result import TrainingResult

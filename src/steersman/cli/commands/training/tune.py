@@ -26,7 +26,7 @@ from steersman.cli.options.generated import deployments_options
 from steersman.cli.options.live_learning import LIVE_FROM_FILE, LiveLearning, live_plan_of
 from steersman.cli.options.results import BEGUN, naming_continuation
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions, plan_of
+from steersman.cli.options.training_plan import TrainOptions, check_scene, plan_of
 from steersman.cli.output.display import Progress, Warnings, print_text
 from steersman.cli.output.logs import say_warnings
 from steersman.core.config.fields import flag
@@ -152,6 +152,7 @@ def tune(
     else:
         options = merge_options(TrainOptions(task, scenario, network_options, learning, declared))
         trained = plan_of(options, name=output.name, seed=study.seed, warn=Warnings())
+        check_scene(trained)
 
         from steersman.training.plans import gain_text
         from steersman.training.tuning.study import trial_limits
