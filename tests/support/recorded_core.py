@@ -52,6 +52,8 @@ def replay(calls: list[Call], core: Core) -> int:
     """Ask again, compare every bit that is written, and return the number of bytes compared."""
     numbers, compared = {}, 0
     for call in calls:
+        if call.name == "forget" and call.before[0] not in numbers:
+            continue  # of another test, whose object is collected now
         is_new = call.name.endswith("_new") or call.name in CREATING
         has_number = FUNCTIONS[call.name][0] == NUMBER
         arguments = (numbers[call.before[0]], *call.before[1:]) if has_number else call.before

@@ -125,7 +125,6 @@ def openb() -> None:
 def test_portable_core_writes_the_same_bits(
     scenario: Callable[[], None], least: int, portable: PortableCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gc.collect()  # objects of other tests, which this core does not have
     recording = RecordingCore(NativeCore())
     monkeypatch.setattr(library, "_load", lambda: recording)
     scenario()
