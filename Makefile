@@ -210,7 +210,7 @@ clean: ## remove .venv and everything that was built
 		echo "steersman needs Python 3.11 or newer with its venv module (apt-get install python3-venv); tried: $(PYTHON)" >&2; \
 		exit 1; \
 	fi
-	@echo "installing the base requirements (about 15 s, 50 MB to download, 220 MB of disk)"
+	@echo "installing the base requirements (about 15 s, 60 MB to download, 220 MB of disk)"
 	@$(PIP) install --quiet --require-hashes -r requirements/base.txt -r requirements/build.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@.venv/bin/steersman --version
