@@ -1,4 +1,4 @@
-"""Fuzz the core: `python -m tests.support.fuzz_core [SECONDS]` plays recorded calls with other numbers and bytes.
+"""Fuzz the core: `python -m tests.support.fuzz_core [SECONDS [SEED]]` plays recorded calls with other values.
 
 Whatever a host gives, an answer is a number or one line of text. A panic is a bug: exit status 1, and the call is
 printed. Lengths of buffers are true, since a host that lies about these is beyond help.
@@ -146,7 +146,8 @@ def main() -> int:
     """Play for so many seconds of processor; return the exit status."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
-    core, counts, draws = NativeCore(), Counter[str](), random.Random(1)
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    core, counts, draws = NativeCore(), Counter[str](), random.Random(seed)
     sequences = [recorded(scenario) for scenario in SCENARIOS]
     began, rounds = time.process_time(), 0
     while time.process_time() - began < seconds:

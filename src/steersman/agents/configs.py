@@ -1,6 +1,6 @@
 """Configurations of the algorithms: options with their defaults, help, valid values and search spaces.
 
-Nothing here imports torch, Gymnasium or Numba: the command line reads these classes at every start.
+Nothing here imports torch, Gymnasium or NumPy: the command line reads these classes at every start.
 """
 
 from __future__ import annotations
