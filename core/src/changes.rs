@@ -37,8 +37,15 @@ impl Decider {
     ///   `changed.domains` of all keys.
     /// - `kube.*`: replaces what kube-scheduler's profile makes of nodes and classes.
     ///
-    /// After an error the decider is to be described anew.
+    /// After an error the decider is to be described anew: until then it knows no pod.
     pub fn follow_changes(&mut self, arrays: &Arrays) -> Result<()> {
+        self.is_outdated = true;
+        self.take_changes(arrays)?;
+        self.is_outdated = false;
+        Ok(())
+    }
+
+    fn take_changes(&mut self, arrays: &Arrays) -> Result<()> {
         if arrays.has("kept") {
             self.extend(arrays)?;
         }

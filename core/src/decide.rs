@@ -65,6 +65,8 @@ pub struct Decider {
     pub node_rule: NodeRule,
     device_rule: DeviceRule,
     pub random: Random,
+    /// Whether changes of a live cluster were taken in part, because one of them was wrong.
+    pub is_outdated: bool,
     /// What observes a live cluster, if anything does.
     pub watch: Option<Watch>,
     /// The feasible nodes of the pod that is decided, where they are not just those that it fits on.
@@ -97,6 +99,7 @@ impl Decider {
             node_rule: NodeRule::External,
             device_rule: DeviceRule::BestFit,
             random: Random::new(seed),
+            is_outdated: false,
             watch: None,
         };
         match policy {
@@ -178,6 +181,9 @@ impl Decider {
 
     /// Return the number of a class and of a label set that exist.
     pub fn pod(&self, class: i64, labels: i64) -> Result<(usize, usize)> {
+        if self.is_outdated {
+            return Err("the decider could not follow a change; describe it anew".to_owned());
+        }
         Ok((index("class", class, self.cluster.classes.len())?, index("labels", labels, self.terms.matches.len())?))
     }
 
