@@ -153,7 +153,7 @@ def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
             # Without the padding of `max_nodes`, as a policy observes a cluster of this size.
             rows = seen.nodes[0, :nodes]
             n = network.choose(
-                ObservationArrays(rows, rows.reshape(-1), seen.pod[0], seen.context[0], seen.mask[0, :nodes]),
+                ObservationArrays(rows, seen.pod[0], seen.context[0], seen.mask[0, :nodes]),
                 seen.groups[0, :nodes],
             )
         truth = core.truth(0)

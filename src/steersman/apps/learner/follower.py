@@ -147,7 +147,7 @@ def _rewards(file: Path, bindings: list[ObservedBinding]) -> np.ndarray[tuple[in
         parts, known = binding.observation, binding.rewards
         assert known is not None
         nodes = np.ascontiguousarray(parts["nodes"])
-        arrays = ObservationArrays(nodes, nodes.reshape(-1), parts["pod"], parts["context"], parts["mask"])
+        arrays = ObservationArrays(nodes, parts["pod"], parts["context"], parts["mask"])
         rewards[i] = known[policy.choose(arrays, parts["groups"])]
     return rewards
 

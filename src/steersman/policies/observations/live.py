@@ -12,7 +12,7 @@ from steersman.core.handles import CoreDecider
 from steersman.objectives import summary as summed
 from steersman.policies.base import Candidates
 from steersman.policies.features import View
-from steersman.policies.observations.observation import ObservationArrays
+from steersman.policies.observations.observation import ObservationArrays, empty_observation
 from steersman.workloads.topology import NodePlaces
 
 Row = npt.NDArray[np.float64]
@@ -35,13 +35,13 @@ class LiveObservations:
     def __init__(self, view: View, live: ObservedCluster) -> None:
         self.view, self._live = view, live
         self._state = np.zeros(summed.COLUMNS)
-        self._seen = _buffers(view, 0)
+        self._seen = empty_observation(view, 0)
 
     def observe(self, query: PodQuery, nodes: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
         """Return the observation of a decision, see `base.Observations`."""
         core, count = self._live.watching(self.view), len(nodes.feasible)
         if len(self._seen.mask) != count:
-            self._seen = _buffers(self.view, count)
+            self._seen = empty_observation(self.view, count)
         seen, places = self._seen, self._live.places
         core.observe(nodes.waiting, nodes.eligible.view(np.int8), query.owner_pods.running)
         parts = seen.nodes, seen.pod, seen.context, seen.mask
@@ -58,14 +58,3 @@ class LiveObservations:
         before, after = self.state(), self.state()
         self._live.decider.write_outcome(query.class_id, slot, after)
         return before, after
-
-
-def _buffers(view: View, nodes: int) -> ObservationArrays:
-    features = np.zeros((nodes, len(view.node)), dtype=np.float32)
-    return ObservationArrays(
-        nodes=features,
-        flat=features.reshape(-1),
-        pod=np.zeros(len(view.pod), dtype=np.float32),
-        context=np.zeros(len(view.context), dtype=np.float32),
-        mask=np.zeros(nodes, dtype=np.int8),
-    )

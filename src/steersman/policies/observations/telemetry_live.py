@@ -52,7 +52,7 @@ class TelemetryObservations:
         groups = np.full((count, 2), -1, dtype=np.int32)
         groups[slots, 0] = zones[slots]
         mask_of_slots = candidates.feasible.astype(np.int8)
-        return ObservationArrays(nodes, nodes.reshape(-1), pod, context, mask_of_slots), groups
+        return ObservationArrays(nodes, pod, context, mask_of_slots), groups
 
     def outcome(
         self, query: PodQuery, candidates: Candidates, slot: int, objectives: WeightedObjectives
