@@ -37,6 +37,11 @@ Described = Mapping[str, npt.NDArray[np.generic]]
 """What an object is made of: arrays by name."""
 
 
+def named(**parts: Described) -> dict[str, npt.NDArray[np.generic]]:
+    """Return the arrays of several parts by the names of a description, `part.name`."""
+    return {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+
+
 def _file(arrays: Described) -> bytes:
     """Return arrays as the bytes of a safetensors file.
 

@@ -38,11 +38,9 @@ class EnvCore(ABC):
         if count < 1:
             raise UsageError(f"num_envs must be at least 1, not {count}")
         self.count, self.view, self.max_nodes = count, view, max_nodes
-        nodes = np.zeros((count, max_nodes, len(view.node)), dtype=np.float32)
         # The buffers that every step writes to
         self.observation = Observation(
-            nodes=nodes,
-            flat=nodes.reshape(count, -1),
+            nodes=np.zeros((count, max_nodes, len(view.node)), dtype=np.float32),
             pod=np.zeros((count, len(view.pod)), dtype=np.float32),
             context=np.zeros((count, len(view.context)), dtype=np.float32),
             mask=np.zeros((count, max_nodes), dtype=np.int8),

@@ -16,7 +16,6 @@ class Observation(NamedTuple):
 
     Attributes:
         nodes: [E, N, F] float32.
-        flat: [E, N F] the same memory.
         pod: [E, P] float32.
         context: [E, X] float32.
         mask: [E, N] int8, 1 where the pod may run.
@@ -24,7 +23,6 @@ class Observation(NamedTuple):
     """
 
     nodes: npt.NDArray[np.float32]
-    flat: npt.NDArray[np.float32]
     pod: npt.NDArray[np.float32]
     context: npt.NDArray[np.float32]
     mask: npt.NDArray[np.int8]

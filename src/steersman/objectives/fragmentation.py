@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import NodeArrays
-from steersman.core.handles import fragments
+from steersman.core.handles import fragments, named
 from steersman.workloads.profile import ProfileArrays
 
 CAUSES = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lack_cpu", "no_access")
@@ -16,6 +16,5 @@ CPU alone; the pod wants no GPU (with and without the CPU for it); the pod does 
 
 def fragmented_milli(profile: ProfileArrays, nodes: NodeArrays) -> npt.NDArray[np.float64]:
     """Return the GPU milli of each node that typical pods cannot use, [N]."""
-    parts = {"nodes": nodes._asdict(), "profile": profile._asdict()}
-    arrays = {f"{part}.{name}": array for part, fields in parts.items() for name, array in fields.items()}
+    arrays = named(nodes=nodes._asdict(), profile=profile._asdict())
     return fragments(arrays, len(nodes.gpu_count))[:, 0]

@@ -35,7 +35,9 @@ def recount(
     outcome = record.numbers[:, OUTCOME]
     signs = (outcome == BOUND).astype(np.int64) - (outcome == FINISHED)
     columns = record.numbers[:, SLOT], class_id[record.numbers[:, ARRIVAL]], record.numbers[:, DEVICES], signs
-    parts = {"nodes": state.arrays._asdict(), "classes": state.class_arrays._asdict(), "profile": profile._asdict()}
-    arrays = {f"{part}.{name}": array for part, fields in parts.items() for name, array in fields.items()}
-    arrays |= {"recount.weight": weight, "recount.changes": np.stack(columns, axis=1)}
+    nodes, classes = state.arrays._asdict(), state.class_arrays._asdict()
+    arrays = handles.named(nodes=nodes, classes=classes, profile=profile._asdict()) | {
+        "recount.weight": weight,
+        "recount.changes": np.stack(columns, axis=1),
+    }
     record.sums[:, CAUSE:] = handles.recount(arrays, len(outcome))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.state import ClusterState
+from steersman.core.handles import named
 from steersman.policies.base import Policy
 from steersman.policies.decision.selection import NodeRule
 from steersman.policies.features import GPU, View
@@ -33,15 +34,13 @@ NOT_READ = "owned_total"
 
 def described_cluster(state: ClusterState, profile: ProfileArrays) -> Arrays:
     """Return a cluster as it is: `nodes.*`, `classes.*`, `terms.*` and `profile.*`."""
-    parts = {
-        "nodes": state.arrays._asdict(),
-        "classes": state.class_arrays._asdict(),
-        "terms": state.term_arrays._asdict(),
-        "profile": profile._asdict(),
-    }
-    return {
-        f"{part}.{name}": value for part, arrays in parts.items() for name, value in arrays.items() if name != NOT_READ
-    }
+    terms = {name: value for name, value in state.term_arrays._asdict().items() if name != NOT_READ}
+    return named(
+        nodes=state.arrays._asdict(),
+        classes=state.class_arrays._asdict(),
+        terms=terms,
+        profile=profile._asdict(),
+    )
 
 
 def described_decisions(
