@@ -24,13 +24,16 @@ from steersman.workloads.formats.openb import embedded
 PLAIN = "kube-scheduler"
 """The same binary without a plugin in its profile."""
 
+TIMEOUT = "50ms"
+"""How long a pod waits for scores: the plugin's default."""
+
 Beside = Callable[[Path, int], AbstractContextManager[None]]
 """What must run beside the scheduler: told of the cluster's kubeconfig and a free port."""
 
 
 def plugin_native() -> dict[str, Any]:
     """Return the packaged policy, prepared for openb `default`, evaluated in the scheduler."""
-    return _compared("native", lambda folder, _: {"policyFile": str(_prepared(folder))})
+    return _compared("native", lambda folder, _: {"policyFile": str(_prepared(folder)), "timeout": TIMEOUT})
 
 
 def plugin_service() -> dict[str, Any]:
@@ -44,7 +47,7 @@ def plugin_breaker() -> dict[str, Any]:
 
 
 def _service_args(_: Path, port: int) -> Mapping[str, Any]:
-    return {"mode": "service", "endpoint": f"http://127.0.0.1:{port}"}
+    return {"mode": "service", "endpoint": f"http://127.0.0.1:{port}", "timeout": TIMEOUT}
 
 
 def _prepared(folder: Path) -> Path:

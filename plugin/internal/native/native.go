@@ -107,8 +107,11 @@ func (s *Source) follow(ctx context.Context, loaded *LoadedPolicy) error {
 		return errNoListing
 	}
 	if s.cluster == nil || s.number != loaded.Number {
-		s.forget()
-		s.cluster, s.number = &cluster{policy: loaded.Policy}, loaded.Number
+		next := &cluster{policy: loaded.Policy}
+		if s.cluster != nil { // a new instance would take milliseconds of the first pod's timeout
+			next.instance, next.decider = s.cluster.instance, s.cluster.decider
+		}
+		s.cluster, s.number = next, loaded.Number
 	}
 	finished := false
 	defer func() {

@@ -14,6 +14,7 @@ import (
 
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/scoring"
+	"steersman.dev/plugin/pkg/core"
 )
 
 // TestWhatIsKeptIsWhatIsThere holds a source that has seen a cluster change to one that sees it for the first time.
@@ -35,6 +36,39 @@ func TestWhatIsKeptIsWhatIsThere(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAPolicyThatChangesIsTheOneThatDecides holds a source whose policy changes to one that knows the new one alone.
+func TestAPolicyThatChangesIsTheOneThatDecides(t *testing.T) {
+	random, nodes := rand.New(rand.NewPCG(3, 4)), plainNodes(12, 2)
+	source := sourceOf(t, "steersman-default", "", &nodes)
+	for step, name := range []string{"cluster-mlp", "steersman-default", "mlp", "cluster-mlp", "mlp"} {
+		for range 20 {
+			change(random, &nodes, 2)
+		}
+		fresh := sourceOf(t, name, "", &nodes)
+		source.store.loaded.Store(&LoadedPolicy{fresh.store.LoadedPolicy().Policy, step + 2, time.Now()})
+		instance := source.instance()
+		for i := range 10 {
+			pod := randomPod(random, fmt.Sprintf("asks-%d-%d", step, i))
+			kept, other := make([]int64, len(nodes)), make([]int64, len(nodes))
+			first, second := source.Scores(t.Context(), pod, nodes, kept), fresh.Scores(t.Context(), pod, nodes, other)
+			if first != nil || second != nil || !slices.Equal(kept, other) {
+				t.Fatalf("%s: %v (%v), not %v (%v)", name, kept, first, other, second)
+			}
+		}
+		if instance != nil && instance != source.instance() {
+			t.Errorf("%s: the core was begun anew", name)
+		}
+	}
+}
+
+// instance returns the core that a source asks, nil before its first question.
+func (s *Source) instance() *core.Instance {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.instance
 }
 
 // another is another source by the same policy.

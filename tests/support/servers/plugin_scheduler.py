@@ -68,7 +68,8 @@ def profile(
     """A profile of a KubeSchedulerConfiguration.
 
     Args:
-        args: of the plugin `Steersman`, None: it is not used.
+        args: of the plugin `Steersman`, None: it is not used. Without a timeout in them a pod waits for two seconds, so that
+            a busy machine changes no decision.
         plugins: further ones of ours to be used.
         weight: of the scores of `Steersman`.
         alone: whether nobody else scores.
@@ -81,7 +82,7 @@ def profile(
         enabled["preScore"] = {"disabled": [{"name": "*"}], "enabled": [{"name": "Steersman"}]}
     found: dict[str, Any] = {"schedulerName": name, "plugins": enabled}
     if args is not None:
-        found["pluginConfig"] = [{"name": "Steersman", "args": dict(args)}]
+        found["pluginConfig"] = [{"name": "Steersman", "args": {"timeout": "2s", **args}}]
     return found
 
 
