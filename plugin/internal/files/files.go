@@ -7,7 +7,17 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
+	"strings"
 )
+
+// Shown returns a path as one line.
+func Shown(path string) string {
+	if strings.IndexFunc(path, func(r rune) bool { return !strconv.IsPrint(r) }) >= 0 {
+		return strconv.Quote(path)
+	}
+	return path
+}
 
 // Read returns the content of a regular file of at most so many MiB, also of one that grows meanwhile. The error says
 // what is wrong, without the path.

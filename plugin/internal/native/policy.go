@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"steersman.dev/plugin/internal/files"
@@ -89,10 +88,7 @@ func readPolicy(name, path string) (*Policy, error) {
 }
 
 func (p *Policy) readFile() error {
-	shown := p.file
-	if strings.IndexFunc(shown, func(r rune) bool { return !strconv.IsPrint(r) }) >= 0 {
-		shown = strconv.Quote(shown)
-	}
+	shown := files.Shown(p.file)
 	content, err := files.Read(p.file, maxMebibytes)
 	if err != nil {
 		return fmt.Errorf("%s, file, policy: %w", shown, err)

@@ -143,18 +143,18 @@ func TestWhatIsWrongWithAnOrderFileIsOneLine(t *testing.T) {
 		weights    []float64
 		says       string
 	}{
-		{`{`, "F64", right, "its card is damaged"},
-		{`{"schema": 3, "new": 1}`, "F64", right, "schema 3 is of another version of steersman; expected 2"},
-		{`{"schema": 2, "name": "a", "overtaking": "any", "estimates": "auto", "new": 1}`, "F64", right, `unknown field "new"`},
-		{`{"name": "a", "overtaking": "any"}`, "F64", right, "has no name, overtaking or estimates"},
+		{`{`, "F64", right, ": is no order file of this version of steersman: EOF"},
+		{`{"schema": 3, "new": 1}`, "F64", right, ", schema: 3 is of another version of steersman; expected 2"},
+		{`{"schema": 2, "name": "a", "overtaking": "any", "estimates": "auto", "new": 1}`, "F64", right, "unknown field `new`"},
+		{`{"name": "a", "overtaking": "any"}`, "F64", right, "missing field `estimates`"},
 		{`{"name": "a", "overtaking": "easy", "estimates": "auto"}`, "F64", right, `overtaking is "easy", and kube-scheduler`},
 		{`{"name": "a", "overtaking": "any", "estimates": "oracle"}`, "F64", right, "no cluster knows true run times"},
-		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1001}`, "F64", right, "hidden is 1001; expected 0"},
-		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": -1}`, "F64", right, "hidden is -1"},
-		{`{"name": "a", "overtaking": "any", "estimates": "auto", "ageing": 0}`, "F64", right, "ageing is 0; expected more"},
-		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1}`, "F64", right, "expected F64 of shape [34]"},
-		{plainCard, "I64", right, "its weights are I64 of shape [24]; expected F64 of shape [24]"},
-		{plainCard, "F64", right[1:], "of shape [23]; expected F64 of shape [24]"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1001}`, "F64", right, ", hidden: 1001 must be at least 0 and at most 1000"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": -1}`, "F64", right, ", hidden: -1 must be at least 0"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "ageing": 0}`, "F64", right, ", ageing: 0 must be above 0 seconds"},
+		{`{"name": "a", "overtaking": "any", "estimates": "auto", "hidden": 1}`, "F64", right, "has shape [24]; expected [34] for its hidden units"},
+		{plainCard, "I64", right, ", order: has numbers of I64; expected F64"},
+		{plainCard, "F64", right[1:], "has shape [23]; expected [24]"},
 		{plainCard, "F64", infinite, "has a weight that is not a finite number"},
 	} {
 		_, err := Parse(orderFile(t, each.card, each.kind, each.weights...))

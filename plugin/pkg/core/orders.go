@@ -33,6 +33,43 @@ func (r *RunTimes) Estimate(requests, namespace, owner string) (median, spread f
 	return Scores(numbers).Of(0), Scores(numbers).Of(1), nil
 }
 
+// OrderFile is what an order file says, or a policy file.
+type OrderFile struct {
+	Card    []byte    // in JSON; that of a policy file is not checked
+	Weights []float64 // none: it is a policy file
+}
+
+// ReadOrder reads the content of an order file, or of a policy file. The error is one line that names the file, the
+// field and what would be right.
+func ReadOrder(file string, content []byte) (*OrderFile, error) {
+	instance, err := New()
+	if err != nil {
+		return nil, err
+	}
+	defer instance.Close()
+	number, _, err := instance.call("order_file_new", content, len(content), []byte(file), len(file))
+	if err != nil {
+		return nil, err
+	}
+	card, err := instance.card("order_file_card", number)
+	if err != nil {
+		return nil, err
+	}
+	count, _, err := instance.call("order_file_weights", number, output(0), 0)
+	if err != nil {
+		return nil, err
+	}
+	_, written, err := instance.call("order_file_weights", number, output(8*count), int(count))
+	if err != nil {
+		return nil, err
+	}
+	weights := make([]float64, count)
+	for n := range weights {
+		weights[n] = Scores(written).Of(n)
+	}
+	return &OrderFile{card, weights}, nil
+}
+
 // Order scores waiting pods; the lowest score goes first.
 type Order struct {
 	instance *Instance

@@ -22,13 +22,22 @@ func ReadPolicy(file string, content []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	length, _, err := instance.call("policy_card", number, output(0), 0)
+	card, err := instance.card("policy_card", number)
 	if err != nil {
 		return nil, err
 	}
-	_, card, err := instance.call("policy_card", number, output(length), int(length))
+	return &Policy{card, observes != 0}, nil
+}
+
+// card returns the text that a function writes of an object.
+func (i *Instance) card(function string, number int64) ([]byte, error) {
+	length, _, err := i.call(function, number, output(0), 0)
 	if err != nil {
 		return nil, err
 	}
-	return &Policy{append([]byte(nil), card[:length]...), observes != 0}, nil
+	_, card, err := i.call(function, number, output(length), int(length))
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte(nil), card[:length]...), nil
 }
