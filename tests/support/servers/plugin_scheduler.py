@@ -68,8 +68,8 @@ def profile(
     """A profile of a KubeSchedulerConfiguration.
 
     Args:
-        args: of the plugin `Steersman`, None: it is not used. Without a timeout in them a pod waits for two seconds, so that
-            a busy machine changes no decision.
+        args: of the plugin `Steersman`, None: it is not used. Without a timeout a pod waits for two seconds, so that a
+            busy machine changes no decision.
         plugins: further ones of ours to be used.
         weight: of the scores of `Steersman`.
         alone: whether nobody else scores.
