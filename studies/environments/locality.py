@@ -20,7 +20,7 @@ from steersman.cluster.model import PodClass
 from steersman.envs.inflation.episodes import InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.features import CLUSTER
-from steersman.policies.networks.numpy_networks import open_network
+from steersman.policies.files.policy_file import Card, open_network
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
@@ -89,7 +89,15 @@ def _learn(at: Desk, asked: Json, workload: Workload, seed: int) -> Json:
     began = time.process_time()
     weights, decisions = train(asked, workload, seed, Progress(at.say, f"training from seed {seed}, generation"))
     seconds = round(time.process_time() - began, 1)
-    network = open_network(LEARNED, "linear", CLUSTER, (), "none", weights)
+    card = Card(
+        name=LEARNED,
+        view=CLUSTER.name,
+        view_version=CLUSTER.version,
+        network="linear",
+        objective=asked["objective"],
+        algorithm="evolution",
+    )
+    network = open_network(LEARNED, card, weights)
     figures = _play(workload, NetworkPolicy(LEARNED, CLUSTER, network), asked["seeds"])
     at.say(f"seed {seed}: {seconds:.0f} CPU seconds, " + ", ".join(f"{k} {np.mean(v):.3f}" for k, v in figures.items()))
     return {"cpu_seconds": seconds, "decisions": decisions, "figures": figures}

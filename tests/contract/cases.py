@@ -1,8 +1,8 @@
-"""The clusters of the shared vectors, read; and the scores that the compiled kernels give on them.
+"""The clusters of the shared vectors, read; and the scores that policies give on them.
 
 The file `cases.json.gz` holds clusters of a few nodes in states that are random whole numbers, pods for each, and for
 every policy the score of every node (null where the pod has no room), the best node (-1: none), and the mask of the GPU
-devices there. Python and Go are held to it. `python -m tests.contract.make` writes it anew.
+devices there. `python -m tests.contract.make` writes it anew.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from steersman.policies.base import Policy
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.files.policy_file import open_policy
-from steersman.policies.networks.layers import MASKED, ROUNDING, Array, Flags
-from steersman.policies.networks.numpy_networks import Network
+from steersman.policies.networks.layers import ROUNDING, Array, Flags
+from steersman.policies.networks.network import Floats, Network
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
@@ -47,9 +47,9 @@ class Recorder:
     def __init__(self, network: Network) -> None:
         self.network = network
         self.shown: dict[str, npt.NDArray[Any]] = {}
-        self.found = np.zeros(0, dtype=np.float32)
+        self.found: Floats = np.zeros(0)
 
-    def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
+    def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Floats:
         """See `Network`."""
         self.shown = {"nodes": nodes, "pod": pod, "context": context, "mask": mask}
         self.found = self.network.scores(nodes, pod, context, mask, groups)
@@ -161,7 +161,7 @@ def peers_of(pod: Json) -> OwnerPods:
 
 
 def answers(cluster: Json, policy: Policy, profile: tuple[TypicalPod, ...]) -> Answers:
-    """What a policy says, as the compiled kernels have it; of a network, as NumPy has it."""
+    """What a policy says."""
     decider, classes = decider_of(cluster, policy, profile)
     scores, best, devices, clear = np.zeros((len(classes), len(decider.state.nodes))), [], [], []
     for i, (c, pod) in enumerate(zip(classes, cluster["pods"], strict=True)):
@@ -189,7 +189,7 @@ def scores_of(decider: Decider, c: int, *, nowhere: bool) -> npt.NDArray[np.floa
         return np.full(count, -np.inf)
     if recorder is None:
         return decider.live.decider.scores(c)[:count]
-    return np.where(recorder.found == MASKED, -np.inf, recorder.found.astype(np.float64))
+    return recorder.found.astype(np.float64)
 
 
 def told(found: Answers, kept: npt.NDArray[np.bool_]) -> Json:

@@ -24,7 +24,7 @@ from steersman.policies.files.policy_file import Card, prepare_policy, write_pol
 from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.networks.layers import dense_shapes, head_shapes
-from steersman.policies.networks.numpy_networks import joint_size
+from steersman.policies.networks.network import joint_size
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from steersman.agents.networks.spec import NORMALISATIONS, FeatureCounts, NetworkConfig
+from steersman.agents.networks.spec import FeatureCounts, NetworkConfig
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import View
 from steersman.policies.files.policy_file import Card, read_policy
-from steersman.policies.networks.registry import find_network
+from steersman.policies.networks.registry import NORMALISATIONS, find_network
 
 if TYPE_CHECKING:
     from steersman.agents.networks.score_networks import ScoreNetwork

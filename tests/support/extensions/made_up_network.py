@@ -12,8 +12,8 @@ from steersman.agents.networks.score_networks import Body, joint_rows
 from steersman.agents.networks.spec import NetworkConfig
 from steersman.agents.networks.tensors import Tensors
 from steersman.policies.features import View
-from steersman.policies.networks.layers import Arrays, Flags, check_arrays, head_of, head_shapes, masked_scores
-from steersman.policies.networks.numpy_networks import joint_size
+from steersman.policies.networks.layers import Arrays, Flags, check_arrays, head_shapes
+from steersman.policies.networks.network import joint_size
 from steersman.policies.networks.registry import NetworkSpec
 
 Array = npt.NDArray[np.float32]
@@ -44,12 +44,14 @@ class Tanh:
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
         shared = np.broadcast_to(np.concatenate([pod, context]), (int(mask.sum()), len(pod) + len(context)))
         rows = np.tanh(np.concatenate([nodes[mask], shared], axis=1) @ self.layer.T)
-        return masked_scores(mask, rows @ self.head[0] + self.head[1])
+        scores = np.zeros(len(mask), dtype=np.float32)
+        scores[mask] = rows @ self.head[0] + self.head[1]
+        return scores
 
 
 def open_tanh(file: str, view: View, hidden: tuple[int, ...], _normalisation: str, arrays: Arrays) -> Any:
     check_arrays(file, {"layer.weight": (hidden[0], joint_size(view))} | head_shapes(hidden[0]), arrays)
-    return Tanh(arrays["layer.weight"], head_of(arrays))
+    return Tanh(arrays["layer.weight"], (arrays["head.weight"][0], arrays["head.bias"]))
 
 
 TANH = NetworkSpec("tanh", "made_up_network:TanhBody", "made_up_network:open_tanh", help="(one layer)")

@@ -1,4 +1,4 @@
-"""The compiled core reads policy files as Python does, and decides by them as NumPy, the kernels and torch do."""
+"""The compiled core reads policy files as Python does, and decides by them as torch and recorded decisions say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,9 +20,6 @@ from safetensors.numpy import save
 from tests.contract import cases
 from tests.contract.make import DRAWN, POLICIES
 from tests.support.decision_states import tables_of
-from tests.support.differential.draws import RandomDraws
-from tests.support.differential.sequences import sequence
-from tests.support.differential.sides import FileCluster
 from tests.support.nightly import examples
 from tests.unit.policies.networks.test_policy_networks import ALL, observe, tensors, trained
 
@@ -38,11 +34,8 @@ from steersman.policies.files.policy_file import CARD, Card, open_policy, read_p
 from steersman.policies.formula import HEADER, KIND_NAMES, open_formula
 from steersman.policies.gpu_state.arrays import FEATURES
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.layers import ROUNDING, Array, Flags, first_best
-from steersman.policies.networks.numpy_networks import Network
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.node_scores.local_scores import NAMES
-from steersman.simulation.run import Simulator
 from steersman.workloads.topology import node_places
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="`make core` builds it (needs Rust)")
@@ -50,7 +43,7 @@ pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="`make core` builds
 EXACT = 1e-12
 """Relative difference of sums in double precision that are taken in another order."""
 SINGLE = 1e-5
-"""The same in single precision, as NumPy and torch compute networks: the tolerance of the shared vectors."""
+"""The same in single precision, as torch computes networks, and of weights that are rounded when layers are folded."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -192,39 +185,6 @@ def test_core_follows_placements_as_live_deciders_do(tmp_path: Path, name: str, 
                 core.remove(c, 0, slot, devices)
                 decider.changed(slot)
     assert decided > 100
-
-
-class Watched:
-    """A network in NumPy, each of whose choices is held to that of the core."""
-
-    def __init__(self, network: Network, core: PolicyHandle) -> None:
-        self.network, self.core = network, core
-        self.decisions = self.rounded = 0
-
-    def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Array:
-        wanted = self.network.scores(nodes, pod, context, mask, groups)
-        scores = self.core.scores(nodes, pod, context, mask.astype(np.int8), groups.astype(np.int64))
-        np.testing.assert_allclose(scores[mask], wanted[mask], rtol=SINGLE, atol=SINGLE)
-        chosen, near = first_best(wanted, nodes), scores.max() - ROUNDING * max(1.0, abs(scores.max()))
-        # A node that looks otherwise and scores alike but for rounding may be either's choice.
-        self.rounded += chosen != first_best(scores, nodes)
-        assert scores[chosen] >= near
-        self.decisions += 1
-        return wanted
-
-
-@pytest.mark.parametrize(("name", "view"), [("linear", GPU), ("mlp", CLUSTER), ("deepsets", GPU), ("gnn", CLUSTER)])
-def test_core_chooses_by_networks_as_runs_do(tmp_path: Path, name: str, view: View) -> None:
-    file = tmp_path / "n.safetensors"
-    file.write_bytes(network_file(name, "none", view)[1])
-    policy = open_policy(file, "n")
-    assert isinstance(policy, NetworkPolicy)
-    watched = Watched(policy.network, PolicyHandle("n", file.read_bytes()))
-    for seed in range(6_000, 6_000 + examples(20)):
-        workload = FileCluster(sequence(RandomDraws(seed), 60)).workload
-        Simulator(workload).run(replace(policy, network=watched), protocol="arrivals", seed=seed)
-    assert watched.decisions > 200
-    assert watched.rounded < watched.decisions / 100
 
 
 def changed(content: bytes, folder: Path, change: Callable[[Json, Arrays], object]) -> bytes:

@@ -1,4 +1,4 @@
-"""A network in the score table: its file is the policy again, and kernel, NumPy and torch score alike."""
+"""A network in the score table: its file is the policy again, and learned scores, the network and torch agree."""
 
 import json
 from itertools import pairwise
@@ -20,10 +20,9 @@ from steersman.agents.networks.spec import FeatureCounts
 from steersman.cli.main import main
 from steersman.core.errors import InputError
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
+from steersman.policies.files.policy_file import CARD, Card, open_network, prepare_policy, read_policy, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.numpy_networks import open_network
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
@@ -130,7 +129,7 @@ def test_mismatched_file_fails_in_one_line(tmp_path, change, more, message):
 
 
 def networks_of(seed, hidden):
-    """A network without a linear part, and the same for torch and for NumPy, which see the cluster with weight 0."""
+    """A network without a linear part, and the same in torch and in a file, which see the cluster with weight 0."""
     layers = random_policy(seed, hidden).network
     network = build("mlp", FeatureCounts(NODE, POD, CONTEXT), hidden, 0.0, "none", 1).eval()
     dense = [*network.body.layers, network.head]
@@ -142,13 +141,13 @@ def networks_of(seed, hidden):
     return (
         LinearPolicy("m", np.zeros((POD_KINDS, WEIGHTS)), network=layers),
         network,
-        open_network("f", "mlp", GPU, hidden, "none", export(network)),
+        open_network("f", card(hidden), export(network)),
     )
 
 
 @settings(max_examples=6, deadline=None)
 @given(workloads(), st.integers(0, 1000), st.sampled_from(((3,), (8, 4))))
-def test_torch_numpy_and_the_score_table_agree(workload, seed, hidden):
+def test_torch_the_network_and_learned_scores_agree(workload, seed, hidden):
     policy, network, mine = networks_of(seed, hidden)
     context = np.random.default_rng(seed).random(CONTEXT).astype(np.float32)
     plan = schedule(workload, "arrivals", seed=seed, ratio=1.0, load=None)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from steersman.agents.networks.spec import NORMALISATIONS, FeatureCounts, NetworkConfig, sizes_of
+from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.agents.networks.tensors import Tensors
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.policies.features import POD_KINDS
@@ -35,7 +35,6 @@ from steersman.policies.networks.registry import find_network
 
 __all__ = [
     "MASKED",
-    "NORMALISATIONS",
     "POD_KINDS",
     "FeatureCounts",
     "NetworkConfig",

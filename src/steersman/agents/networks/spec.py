@@ -10,9 +10,7 @@ import gymnasium
 from steersman.core.config.fields import BELOW_1, flag
 from steersman.core.errors import UsageError
 from steersman.policies.features import POD_KINDS
-from steersman.policies.networks.registry import find_network
-
-NORMALISATIONS = ("none", "layer", "batch")
+from steersman.policies.networks.registry import NORMALISATIONS, find_network
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from steersman.core.atomic_files import replacing
-from steersman.core.errors import InputError, SteersmanError
+from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.orders.order import AGE, Order
 from steersman.orders.registry import CARD as ORDER_CARD
 from steersman.orders.registry import PolicyOrder, from_policy_order, to_policy_order
@@ -27,9 +27,10 @@ from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
 from steersman.policies.kube_scheduler import KubeSchedulerPolicy
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.layers import check_arrays
-from steersman.policies.networks.numpy_networks import check_network, mlp_shapes, open_network
+from steersman.policies.networks.layers import check_arrays, dense_shapes, head_shapes
+from steersman.policies.networks.network import CoreNetwork, Network
 from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.networks.registry import NORMALISATIONS, NetworkSpec, find_network, network_names
 from steersman.policies.portfolio_policy import PORTFOLIO, PortfolioPolicy
 from steersman.version import __version__
 from steersman.workloads.workload import Workload
@@ -137,10 +138,14 @@ def write_policy(path: str | Path, card: Card, arrays: Arrays) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise SteersmanError(f"{path}: not written, for {name} holds a weight that is not a finite number")
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = save(whole, metadata={CARD: msgspec.json.encode(card, order="deterministic").decode()})
     with replacing(path, sync=True) as part:
-        part.write_bytes(content)
+        part.write_bytes(_content(card, arrays))
+
+
+def _content(card: Card, arrays: Arrays) -> bytes:
+    """Return the bytes of a policy file."""
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return save(whole, metadata={CARD: msgspec.json.encode(card, order="deterministic").decode()})
 
 
 def read_policy(path: str | Path) -> tuple[Card, Arrays]:
@@ -218,7 +223,36 @@ def _open(file: str, name: str, card: Card, weights: Arrays) -> Policy:
     # The same name stands for a network with and without the cluster's features; the number of inputs tells them apart.
     if card.network == "mlp" and card.view == GPU_VIEW and _inputs(weights) == len(view.node) + len(view.pod):
         return _open_mlp(file, name, card, view, weights)
-    return NetworkPolicy(name, view, open_network(file, card.network, view, card.hidden, card.normalisation, weights))
+    return NetworkPolicy(name, view, open_network(file, card, weights))
+
+
+def open_network(file: str, card: Card, weights: Arrays) -> Network:
+    """Return the network of a card from its arrays, which `agents.networks.score_networks.export` names.
+
+    Raises:
+        InputError: there is no such network, or an array is missing, of another shape, or unknown.
+    """
+    spec = _check_network(file, card)
+    if not spec.opener:
+        # The profile and the order are not the network's.
+        return CoreNetwork(file, _content(msgspec.structs.replace(card, profile=None), weights))
+    opened: Network = spec.load_opener()(file, VIEWS[card.view], card.hidden, card.normalisation, weights)
+    return opened
+
+
+def _check_network(file: str, card: Card) -> NetworkSpec:
+    try:
+        spec = find_network(card.network)
+    except UsageError:
+        known = ", ".join(network_names())
+        raise InputError(file, "card", "network", f"is {card.network!r}; known are {known}") from None
+    if card.normalisation not in NORMALISATIONS:
+        problem = f"is {card.normalisation!r}; known are {', '.join(NORMALISATIONS)}"
+        raise InputError(file, "card", "normalisation", problem)
+    if spec.has_layers and (not card.hidden or min(card.hidden) < 1):
+        problem = f"is {list(card.hidden)}; the network {card.network!r} has one layer or more"
+        raise InputError(file, "card", "hidden", problem)
+    return spec
 
 
 def open_portfolio(file: str, name: str, card: Card, arrays: Arrays) -> PortfolioPolicy:
@@ -254,11 +288,11 @@ def _inputs(weights: Arrays) -> int:
 
 def _open_mlp(file: str, name: str, card: Card, view: View, weights: Arrays) -> LinearPolicy:
     """Return a network that the score table evaluates; without a linear part, that is zero."""
-    check_network(file, card.network, card.hidden, card.normalisation)
+    _check_network(file, card)
     if card.normalisation != "none":
         problem = f"is {card.normalisation!r}; a network without features of the cluster has none"
         raise InputError(file, "card", "normalisation", problem)
-    layers = mlp_shapes(len(view.node) + len(view.pod), card.hidden, "none")
+    layers = dense_shapes("layers", len(view.node) + len(view.pod), card.hidden, "none") | head_shapes(card.hidden[-1])
     linear = {LINEAR: (POD_KINDS, WEIGHTS)} if LINEAR in weights else {}
     check_arrays(file, linear | layers, weights)
     names = [*(f"layers.{i}" for i in range(len(card.hidden))), "head"]

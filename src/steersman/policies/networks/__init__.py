@@ -1,1 +1,1 @@
-"""Learned policies that are networks, evaluated with NumPy."""
+"""Learned policies that are networks, evaluated without PyTorch."""

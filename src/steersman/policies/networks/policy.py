@@ -17,7 +17,7 @@ from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.networks.layers import first_best
-from steersman.policies.networks.numpy_networks import Network
+from steersman.policies.networks.network import Network
 from steersman.policies.observations.observation import ObservationArrays
 
 Floats = npt.NDArray[np.float64]
@@ -73,18 +73,18 @@ class NetworkPolicy(Policy):
         """
         return first_best(self.scores(observation, groups), observation.nodes)
 
-    def scores(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-        """Return [N] the network's scores; they are undefined where a node is not feasible.
+    def scores(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> Floats:
+        """Return [N] the network's scores, -inf where a node is not feasible.
 
         Raises:
             SteersmanError: a score is not a finite number.
         """
         mask = observation.mask != 0
-        with np.errstate(all="ignore"):  # an overflow gives a score that is not finite, which is an error below
+        with np.errstate(all="ignore"):  # of a package's network: a score that is not finite is an error below
             scores = self.network.scores(observation.nodes, observation.pod, observation.context, mask, groups)
-        if not np.isfinite(scores).all():
+        if not np.isfinite(scores[mask]).all():
             raise SteersmanError(f"policy {self.name!r}: the score of a node is not a finite number")
-        return scores
+        return np.where(mask, scores, -np.inf)
 
 
 def needs_of_view(view: View) -> frozenset[Need]:
@@ -106,5 +106,5 @@ class NetworkScorer(Scorer):
         observation, groups = self._observations.observe(query, nodes)
         scores = np.full(len(nodes.feasible), -np.inf)
         # Observations end with the last node; slots after it are free.
-        scores[: len(groups)] = np.where(observation.mask != 0, self._policy.scores(observation, groups), -np.inf)
+        scores[: len(groups)] = self._policy.scores(observation, groups)
         return scores

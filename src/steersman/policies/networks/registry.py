@@ -12,6 +12,8 @@ from typing import Any
 
 from steersman.core.extensions import Registry, import_object
 
+NORMALISATIONS = ("none", "layer", "batch")
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkSpec:
@@ -21,9 +23,9 @@ class NetworkSpec:
         name: as `--network` and policy files have it.
         body: `module:Class` of its `agents.networks.score_networks.Body`, made from a
             `agents.networks.spec.NetworkConfig`.
-        opener: `module:function` that makes a `policies.networks.numpy_networks.Network` of the arrays of a policy
-            file; it has the arguments file, view, hidden, normalisation and arrays, see
-            `policies.networks.numpy_networks.open_network`.
+        opener: `module:function` that makes a `policies.networks.network.Network` of a policy file; "" where the core
+            does. Its arguments are the file's name, its view, the outputs of each hidden layer, the normalisation
+            (`none`, `layer` or `batch`, which is folded into the weights where that can be), and the arrays by name.
         help: text of `--help` after the name.
         has_layers: whether it has hidden layers, and so --hidden, --dropout and --normalisation.
         folds_batch_norm: whether batch normalisation can be multiplied into the weights of its layers.
@@ -31,7 +33,7 @@ class NetworkSpec:
 
     name: str
     body: str
-    opener: str
+    opener: str = ""
     help: str = ""
     has_layers: bool = True
     folds_batch_norm: bool = True
@@ -46,25 +48,12 @@ class NetworkSpec:
 
 
 BUILT_IN = (
-    NetworkSpec(
-        "linear",
-        "steersman.agents.networks.score_networks:LinearBody",
-        "steersman.policies.networks.numpy_networks:open_linear",
-        has_layers=False,
-    ),
-    NetworkSpec(
-        "mlp", "steersman.agents.networks.score_networks:MlpBody", "steersman.policies.networks.numpy_networks:open_mlp"
-    ),
-    NetworkSpec(
-        "deepsets",
-        "steersman.agents.networks.score_networks:DeepSetsBody",
-        "steersman.policies.networks.numpy_networks:open_deepsets",
-        help="(nodes seen together)",
-    ),
+    NetworkSpec("linear", "steersman.agents.networks.score_networks:LinearBody", has_layers=False),
+    NetworkSpec("mlp", "steersman.agents.networks.score_networks:MlpBody"),
+    NetworkSpec("deepsets", "steersman.agents.networks.score_networks:DeepSetsBody", help="(nodes seen together)"),
     NetworkSpec(
         "gnn",
         "steersman.agents.networks.graph_network:GraphBody",
-        "steersman.policies.networks.graph_network:open_graph",
         help="(nodes, racks, servers)",
         folds_batch_norm=False,
     ),

@@ -120,7 +120,7 @@ def test_pods_of_an_owner_and_nodes_of_a_rack_share_an_index():
 
 def test_weights_that_are_too_large_fail_in_one_line(tmp_path):
     sizes = FeatureCounts(len(CLUSTER.node), len(CLUSTER.pod), len(CLUSTER.context))
-    hidden, view = (4,) * 6, CLUSTER
+    hidden, view = (4,) * 40, CLUSTER
     card = Card(
         name="n",
         view=view.name,

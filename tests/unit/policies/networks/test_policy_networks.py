@@ -1,4 +1,4 @@
-"""Networks of policy files in NumPy: they score what torch scored in training, and wrong files are refused."""
+"""Networks of policy files: they score what torch scored in training, and wrong files are refused."""
 
 import json
 
@@ -22,11 +22,10 @@ from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.core.errors import InputError
 from steersman.policies.features import CLUSTER, GPU, POD_KINDS, TELEMETRY
-from steersman.policies.files.policy_file import CARD, Card, write_policy
+from steersman.policies.files.policy_file import CARD, Card, open_network, write_policy
 from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.layers import MASKED, first_best
-from steersman.policies.networks.numpy_networks import open_network
+from steersman.policies.networks.layers import first_best
 from steersman.policies.networks.policy import NetworkPolicy
 from steersman.policies.networks.registry import NETWORKS
 from steersman.policies.registry import resolve
@@ -78,7 +77,8 @@ def tensors(observation):
 def opened(network, view=CLUSTER):
     spec = network.spec
     hidden = () if spec.name == "linear" else spec.hidden
-    return open_network("f", spec.name, view, hidden, spec.normalisation, export(network, fold=spec.name != "gnn"))
+    said = card(spec.name, spec.normalisation, view, hidden=hidden)
+    return open_network("f", said, export(network, fold=spec.name != "gnn"))
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +90,14 @@ def pairs():
 @pytest.mark.parametrize("pair", ALL)
 @settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 1 << 31), nodes=st.integers(1, 40))
-def test_numpy_scores_match_torch(pairs, pair, seed, nodes):
+def test_scores_match_torch(pairs, pair, seed, nodes):
     network, mine = pairs[pair]
     observation = observe(CLUSTER, seed, nodes)
     with torch.no_grad():
         wanted = network(tensors(observation))[0].numpy()
     found = mine.scores(*observation)
     mask = observation[3]
-    assert found.dtype == np.float32
-    assert (found[~mask] == MASKED).all()
+    assert (found[~mask] == -np.inf).all()
     np.testing.assert_allclose(found[mask], wanted[mask], rtol=1e-5, atol=1e-5)
 
 
@@ -106,8 +105,8 @@ def test_numpy_scores_match_torch(pairs, pair, seed, nodes):
 def test_no_feasible_node_is_no_error(pairs, name):
     nodes, pod, context, mask, groups = observe(CLUSTER, 1, 5)
     mine = pairs[name, "none"][1]
-    assert (mine.scores(nodes, pod, context, np.zeros_like(mask), groups) == MASKED).all()
-    assert (mine.scores(np.zeros_like(nodes), pod, context, np.zeros_like(mask), groups) == MASKED).all()
+    assert (mine.scores(nodes, pod, context, np.zeros_like(mask), groups) == -np.inf).all()
+    assert (mine.scores(np.zeros_like(nodes), pod, context, np.zeros_like(mask), groups) == -np.inf).all()
 
 
 def test_score_table_matches_torch():
