@@ -25,7 +25,9 @@ use crate::recount::recount;
 use crate::reservation::fits_together;
 use crate::run_times::RunTimes;
 use crate::views::Observation;
+use doors::{doors, output};
 
+mod doors;
 mod orders;
 
 const FAILED: i64 = -1;
@@ -173,7 +175,7 @@ pub unsafe extern "C" fn steersman_release(pointer: *mut u64, length: usize) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn steersman_error(text: *mut u8, length: usize) -> usize {
     // SAFETY: the caller's, as above.
-    let buffer = unsafe { std::slice::from_raw_parts_mut(text, length) };
+    let buffer = unsafe { output(text, length) };
     ERROR.with_borrow(|error| write(error, buffer))
 }
 
@@ -184,7 +186,7 @@ pub unsafe extern "C" fn steersman_error(text: *mut u8, length: usize) -> usize 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn steersman_compiler(text: *mut u8, length: usize) -> usize {
     // SAFETY: the caller's, as above.
-    write(env!("COMPILER"), unsafe { std::slice::from_raw_parts_mut(text, length) })
+    write(env!("COMPILER"), unsafe { output(text, length) })
 }
 
 fn write(text: &str, buffer: &mut [u8]) -> usize {
@@ -202,457 +204,6 @@ fn fill<T: Copy>(buffer: &mut [T], values: &[T]) -> Result<i64> {
     Ok(0)
 }
 
-/// Make a decider of a safetensors file, see `Decider::read`; return its number.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_new(bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    answer(|| {
-        let decider = Decider::read(&Arrays::new(bytes)?)?;
-        Ok(keep(Object::Decider(Arc::new(Mutex::new(decider)))))
-    })
-}
-
-/// Forget an object.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_forget(number: i64) -> i64 {
-    OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).numbered.remove(&number);
-    0
-}
-
-/// Write the node and the devices of a pod, which is not placed; return 1, or 0 if it fits nowhere. `allowed`: the nodes
-/// to choose from, none for all.
-///
-/// # Safety
-/// `allowed` has so many flags, and `choice` room for two numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_decide(
-    decider: i64,
-    class: i64,
-    labels: i64,
-    allowed: *const i8,
-    length: usize,
-    choice: *mut i64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (allowed, out) =
-        unsafe { (std::slice::from_raw_parts(allowed, length), std::slice::from_raw_parts_mut(choice, 2)) };
-    with_decider(decider, |decider| {
-        let (c, labels) = decider.pod(class, labels)?;
-        let choice = decider.decide_among(c, labels, &flags(allowed))?;
-        out.copy_from_slice(&choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]));
-        Ok(i64::from(choice.is_some()))
-    })
-}
-
-/// Write kube-scheduler's scores by plugin and node, see `Decider::plugin_scores`.
-///
-/// # Safety
-/// `allowed` has so many flags, and `scores` room for so many numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_plugins(
-    decider: i64,
-    class: i64,
-    labels: i64,
-    allowed: *const i8,
-    allowed_length: usize,
-    scores: *mut f64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (allowed, scores) = unsafe {
-        (std::slice::from_raw_parts(allowed, allowed_length), std::slice::from_raw_parts_mut(scores, length))
-    };
-    with_decider(decider, |decider| {
-        let (c, labels) = decider.pod(class, labels)?;
-        decider.plugin_scores(c, labels, &flags(allowed), scores).map(|()| 0)
-    })
-}
-
-/// Return where kube-scheduler's next search starts, after moving it there if `start` is not below 0.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_decider_start(decider: i64, start: i64) -> i64 {
-    with_decider(decider, |decider| match &mut decider.node_rule {
-        NodeRule::Kube(kube) => {
-            kube.start = usize::try_from(start).unwrap_or(kube.start);
-            Ok(kube.start as i64)
-        }
-        _ => Err("the policy does not search".to_owned()),
-    })
-}
-
-/// Write the scores of a pod by node, -inf where it may not run; `allowed`: the nodes to choose from, none for all.
-///
-/// # Safety
-/// `allowed` has so many flags, and `scores` room for so many numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_scores(
-    decider: i64,
-    class: i64,
-    labels: i64,
-    allowed: *const i8,
-    allowed_length: usize,
-    scores: *mut f64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (allowed, scores) = unsafe {
-        (std::slice::from_raw_parts(allowed, allowed_length), std::slice::from_raw_parts_mut(scores, length))
-    };
-    with_decider(decider, |decider| {
-        let (c, labels) = decider.pod(class, labels)?;
-        decider.scores(c, labels, &flags(allowed), scores)?;
-        Ok(0)
-    })
-}
-
-/// Follow changes of the cluster, see `Decider::follow_changes`.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_follow(decider: i64, bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    with_decider(decider, |decider| decider.follow_changes(&Arrays::new(bytes)?).map(|()| 0))
-}
-
-/// Set what pods leave of a node, see `Decider::set_pods`.
-///
-/// # Safety
-/// `numbers` has `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_set_pods(
-    decider: i64,
-    node: i64,
-    numbers: *const i64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let numbers = unsafe { std::slice::from_raw_parts(numbers, length) };
-    with_decider(decider, |decider| {
-        let n = index("node", node, decider.nodes())?;
-        decider.set_pods(n, numbers).map(|()| 0)
-    })
-}
-
-/// Describe a decider anew, see `Decider::read`; it goes on with its random numbers and with its search.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_replace(decider: i64, bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    with_decider(decider, |decider| {
-        let mut other = Decider::read(&Arrays::new(bytes)?)?;
-        other.go_on_from(decider);
-        *decider = other;
-        Ok(0)
-    })
-}
-
-/// Return the devices that a pod would get on a node that it fits on, a bit mask.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_decider_devices(decider: i64, class: i64, node: i64) -> i64 {
-    with_decider(decider, |decider| {
-        let (c, _) = decider.pod(class, 0)?;
-        let n = index("node", node, decider.nodes())?;
-        if !decider.cluster.fits(c, n) {
-            return Err(format!("class {class} does not fit on node {node}"));
-        }
-        Ok(decider.devices_on(c, n) as i64)
-    })
-}
-
-/// Write where a pod may run now, by node.
-///
-/// # Safety
-/// `mask` has room for so many flags.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_mask(
-    decider: i64,
-    class: i64,
-    labels: i64,
-    mask: *mut i8,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let mask = unsafe { std::slice::from_raw_parts_mut(mask, length) };
-    with_decider(decider, |decider| {
-        let (c, labels) = decider.pod(class, labels)?;
-        decider.find_feasible(c, labels);
-        mask.iter_mut().zip(&decider.mask).for_each(|(flag, feasible)| *flag = i8::from(*feasible));
-        Ok(0)
-    })
-}
-
-/// Set the scores of VolumeBinding for the next decisions of kube-scheduler, by node.
-///
-/// # Safety
-/// `scores` has so many numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_storage(decider: i64, scores: *const i64, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let scores = unsafe { std::slice::from_raw_parts(scores, length) };
-    with_decider(decider, |decider| {
-        decider.set_storage(scores)?;
-        Ok(0)
-    })
-}
-
-/// Observe a live cluster, see `Decider::watch`.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_watch(decider: i64, bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    with_decider(decider, |decider| decider.watch(&Arrays::new(bytes)?).map(|()| 0))
-}
-
-/// Write what is observed of a pod in a live cluster, see `Decider::look_at`; return the number of slots in use.
-///
-/// # Safety
-/// `lengths` has the lengths of `feasible`, of the four parts of the observation, and of the state.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_look(
-    decider: i64,
-    class: i64,
-    feasible: *const i8,
-    nodes: *mut f32,
-    pod: *mut f32,
-    context: *mut f32,
-    mask: *mut i8,
-    state: *mut f64,
-    lengths: *const usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (feasible, mut observation, state) = unsafe {
-        let lengths = std::slice::from_raw_parts(lengths, 6);
-        let observation = Observation {
-            nodes: std::slice::from_raw_parts_mut(nodes, lengths[1]),
-            pod: std::slice::from_raw_parts_mut(pod, lengths[2]),
-            context: std::slice::from_raw_parts_mut(context, lengths[3]),
-            mask: std::slice::from_raw_parts_mut(mask, lengths[4]),
-        };
-        let feasible = std::slice::from_raw_parts(feasible, lengths[0]);
-        (feasible, observation, std::slice::from_raw_parts_mut(state, lengths[5]))
-    };
-    with_decider(decider, |decider| {
-        let (c, _) = decider.pod(class, 0)?;
-        Ok(decider.look_at(c, &flags(feasible), &mut observation, state)? as i64)
-    })
-}
-
-/// Write the fragmented GPU milli of nodes, and the same by cause, in rows of 7; read `nodes.*` and `profile.*`.
-///
-/// # Safety
-/// `bytes` has `length` bytes, and `out` room for `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_fragments(bytes: *const u8, length: usize, out: *mut f64, count: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, out) =
-        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts_mut(out, count)) };
-    answer(|| {
-        let arrays = Arrays::new(bytes)?;
-        let profile = Profile::read(&arrays)?;
-        let nodes = read_nodes(&arrays, profile.types())?;
-        if out.len() != (1 + CAUSES) * nodes.len() {
-            return Err(format!("expected {} numbers, not {}", (1 + CAUSES) * nodes.len(), out.len()));
-        }
-        for (row, node) in out.chunks_exact_mut(1 + CAUSES).zip(&nodes) {
-            let fragments = profile.fragments(node);
-            row[0] = fragments.total;
-            row[1..].copy_from_slice(&fragments.causes);
-        }
-        Ok(0)
-    })
-}
-
-/// Write the causes of fragmentation after each event of a run by another profile, see `recount`.
-///
-/// # Safety
-/// `bytes` has `length` bytes, and `out` room for `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_recount(bytes: *const u8, length: usize, out: *mut f64, count: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, out) =
-        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts_mut(out, count)) };
-    answer(|| recount(&Arrays::new(bytes)?, out).map(|()| 0))
-}
-
-/// Write the features of a class by node, see `Decider::write_features`.
-///
-/// # Safety
-/// `out` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_features(decider: i64, class: i64, out: *mut f64, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let out = unsafe { std::slice::from_raw_parts_mut(out, length) };
-    with_decider(decider, |decider| {
-        let (c, _) = decider.pod(class, 0)?;
-        decider.write_features(c, out).map(|()| 0)
-    })
-}
-
-/// Write the state of an observed cluster, see `Decider::write_state`.
-///
-/// # Safety
-/// `state` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_state(decider: i64, state: *mut f64, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let state = unsafe { std::slice::from_raw_parts_mut(state, length) };
-    with_decider(decider, |decider| decider.write_state(state).map(|_| 0))
-}
-
-/// Change a state as the placement of a pod on a node that it fits on would, see `Decider::write_outcome`.
-///
-/// # Safety
-/// `state` has `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_outcome(
-    decider: i64,
-    class: i64,
-    node: i64,
-    state: *mut f64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let state = unsafe { std::slice::from_raw_parts_mut(state, length) };
-    with_decider(decider, |decider| {
-        let (c, _) = decider.pod(class, 0)?;
-        let n = index("node", node, decider.nodes())?;
-        decider.write_outcome(c, n, state).map(|()| 0)
-    })
-}
-
-/// Place a pod with the devices of the bit mask, without checking that it fits.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_decider_place(decider: i64, class: i64, labels: i64, node: i64, devices: i64) -> i64 {
-    with_decider(decider, |decider| {
-        let (c, labels) = decider.pod(class, labels)?;
-        let choice = choice(decider, node, devices)?;
-        decider.place(c, labels, choice);
-        Ok(0)
-    })
-}
-
-/// Undo `steersman_decider_place` with the same arguments, exactly.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_decider_remove(decider: i64, class: i64, labels: i64, node: i64, devices: i64) -> i64 {
-    with_decider(decider, |decider| {
-        let (c, labels) = decider.pod(class, labels)?;
-        let choice = choice(decider, node, devices)?;
-        decider.remove(c, labels, choice);
-        Ok(0)
-    })
-}
-
-/// Place pods one after another; write their nodes, -1 for those that fit nowhere, and devices; return how many fit.
-///
-/// # Safety
-/// All arrays have `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_fill(
-    decider: i64,
-    classes: *const i64,
-    labels: *const i64,
-    nodes: *mut i64,
-    devices: *mut i64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (classes, labels) =
-        unsafe { (std::slice::from_raw_parts(classes, length), std::slice::from_raw_parts(labels, length)) };
-    // SAFETY: the caller's, as above.
-    let (nodes, devices) =
-        unsafe { (std::slice::from_raw_parts_mut(nodes, length), std::slice::from_raw_parts_mut(devices, length)) };
-    with_decider(decider, |decider| {
-        let mut placed = 0;
-        for i in 0..length {
-            let (c, labels) = decider.pod(classes[i], labels[i])?;
-            (nodes[i], devices[i]) = (-1, 0);
-            if let Some(choice) = decider.decide(c, labels)? {
-                decider.place(c, labels, choice);
-                (nodes[i], devices[i]) = (choice.node as i64, choice.devices as i64);
-                placed += 1;
-            }
-        }
-        Ok(placed)
-    })
-}
-
-/// Make a run of a safetensors file, see `Engine::read`; return its number.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_new(bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    answer(|| Ok(keep(Object::Engine(Arc::new(Mutex::new(Engine::read(&Arrays::new(bytes)?)?))))))
-}
-
-/// Make a run on the cluster of another one that has not advanced, see `Engine::read_again`; return its number.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_again(engine: i64, bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    with_engine(engine, |engine| {
-        let again = engine.read_again(&Arrays::new(bytes)?)?;
-        Ok(keep(Object::Engine(Arc::new(Mutex::new(again)))))
-    })
-}
-
-/// Observe the run, see `Observer::read`.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_watch(engine: i64, bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    with_engine(engine, |engine| engine.watch(&Arrays::new(bytes)?).map(|()| 0))
-}
-
-/// Handle events until so many are recorded; return why it stopped: 0 done, 1 paused, or the host is needed: 2 chooses a
-/// node, 3 notes a reason, 4 chooses who goes next; 5: a score of the order is not a number.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_engine_advance(engine: i64, until: usize) -> i64 {
-    with_engine(engine, |engine| {
-        let stop = engine.advance(until);
-        Ok(stop_number(engine, stop))
-    })
-}
-
-/// Handle events until some arrivals have all started, or the time is past `until`; return as `steersman_engine_advance`.
-///
-/// # Safety
-/// `targets` has `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_advance_to(
-    engine: i64,
-    targets: *const i64,
-    length: usize,
-    until: f64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let targets = unsafe { std::slice::from_raw_parts(targets, length) };
-    with_engine(engine, |engine| {
-        let stop = engine.advance_to(targets, until)?;
-        Ok(stop_number(engine, stop))
-    })
-}
-
 fn stop_number(engine: &Engine, stop: Stop) -> i64 {
     if engine.queue.is_invalid {
         return 5;
@@ -666,300 +217,11 @@ fn stop_number(engine: &Engine, stop: Stop) -> i64 {
     }
 }
 
-/// Write how far the run is: arrivals handled, events, how often a pod came to a node or left it, the arrival of the head
-/// (-1: none), pods that wait, GPU and CPU milli in use; and the time of the last event.
-///
-/// # Safety
-/// `numbers` has room for 7 numbers, `time` for one.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_progress(engine: i64, numbers: *mut i64, time: *mut f64) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (numbers, time) = unsafe { (std::slice::from_raw_parts_mut(numbers, 7), &mut *time) };
-    with_engine(engine, |engine| {
-        let progress = engine.progress();
-        let totals = progress.totals;
-        *time = progress.time;
-        numbers.copy_from_slice(&[
-            progress.arrived as i64,
-            progress.events as i64,
-            progress.changes as i64,
-            progress.head.map_or(-1, |head| head as i64),
-            totals.waiting,
-            totals.gpu_milli,
-            totals.cpu_milli,
-        ]);
-        Ok(0)
-    })
-}
-
 /// Numbers of an arrival: node (-1: it had none so far), devices, how many start with it, whether it runs.
 const STANDING: usize = 4;
 
-/// Write how arrivals stand from number `first` on; `times`: when they arrived and started, and the estimated run time at
-/// that time.
-///
-/// # Safety
-/// `numbers` has room for 4 numbers and `times` for 3 of each of `count` arrivals.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_arrivals(
-    engine: i64,
-    first: usize,
-    numbers: *mut i64,
-    times: *mut f64,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (numbers, times) = unsafe {
-        (std::slice::from_raw_parts_mut(numbers, STANDING * count), std::slice::from_raw_parts_mut(times, 3 * count))
-    };
-    with_engine(engine, |engine| {
-        for (a, (row, times)) in numbers.chunks_exact_mut(STANDING).zip(times.chunks_exact_mut(3)).enumerate() {
-            let standing = engine.standing(first.saturating_add(a))?;
-            let choice = standing.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
-            row.copy_from_slice(&[choice[0], choice[1], standing.members as i64, i64::from(standing.runs)]);
-            times.copy_from_slice(&[standing.time, standing.started, standing.estimated]);
-        }
-        Ok(0)
-    })
-}
-
-/// Write the oldest pod of each group that waits, and what is known of its run time, median and spread (NaN: nothing);
-/// return how many there are.
-///
-/// # Safety
-/// `heads` has room for `count` numbers, `estimates` for twice as many.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_heads(
-    engine: i64,
-    heads: *mut i64,
-    estimates: *mut f64,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (heads, estimates) =
-        unsafe { (std::slice::from_raw_parts_mut(heads, count), std::slice::from_raw_parts_mut(estimates, 2 * count)) };
-    with_engine(engine, |engine| {
-        let waiting = engine.heads();
-        for ((&(head, estimate), out), estimates) in waiting.iter().zip(heads).zip(estimates.chunks_exact_mut(2)) {
-            *out = head as i64;
-            estimates.copy_from_slice(&estimate.map_or([f64::NAN; 2], |known| [known.median, known.spread]));
-        }
-        Ok(waiting.len() as i64)
-    })
-}
-
-/// Write what pods have changed of the arrays of the same names that describe nodes and terms.
-///
-/// # Safety
-/// The arrays have `lengths[0]` to `lengths[7]` numbers, in the order of the arguments.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_state(
-    engine: i64,
-    free: *mut i64,
-    nonzero: *mut i64,
-    gpu_free: *mut i64,
-    gpu_kinds: *mut i64,
-    matched: *mut i32,
-    owned: *mut i32,
-    owned_total: *mut i64,
-    held: *mut i32,
-    lengths: *const usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let mut state = unsafe {
-        let lengths = std::slice::from_raw_parts(lengths, 8);
-        State {
-            free: std::slice::from_raw_parts_mut(free, lengths[0]),
-            nonzero: std::slice::from_raw_parts_mut(nonzero, lengths[1]),
-            gpu_free: std::slice::from_raw_parts_mut(gpu_free, lengths[2]),
-            gpu_kinds: std::slice::from_raw_parts_mut(gpu_kinds, lengths[3]),
-            matched: std::slice::from_raw_parts_mut(matched, lengths[4]),
-            owned: std::slice::from_raw_parts_mut(owned, lengths[5]),
-            owned_total: std::slice::from_raw_parts_mut(owned_total, lengths[6]),
-            held: std::slice::from_raw_parts_mut(held, lengths[7]),
-        }
-    };
-    with_engine(engine, |engine| engine.write_state(&mut state).map(|()| 0))
-}
-
-/// Write the scores of a pod by node, -inf where it may not run, see `Decider::scores`.
-///
-/// # Safety
-/// `scores` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_scores(
-    engine: i64,
-    class: i64,
-    labels: i64,
-    scores: *mut f64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let scores = unsafe { std::slice::from_raw_parts_mut(scores, length) };
-    with_engine(engine, |engine| {
-        let (c, labels) = engine.decider.pod(class, labels)?;
-        engine.decider.scores(c, labels, &[], scores).map(|()| 0)
-    })
-}
-
-/// Write where the pod of the question may run.
-///
-/// # Safety
-/// `mask` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_mask(engine: i64, mask: *mut i8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let mask = unsafe { std::slice::from_raw_parts_mut(mask, length) };
-    with_engine(engine, |engine| {
-        engine.question()?;
-        engine.write_mask(mask);
-        Ok(0)
-    })
-}
-
-/// Return 1 if so many pods of a class do not fit together now, else 0.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_engine_lacks_room(engine: i64, class: i64, members: i64) -> i64 {
-    with_engine(engine, |engine| {
-        let cluster = &engine.decider.cluster;
-        let class = index("class", class, cluster.classes.len())?;
-        Ok(i64::from(!fits_together(cluster, class, members, None)))
-    })
-}
-
-/// Write 1 where so many pods of a class do not fit together on the nodes of a safetensors file, see `Cluster::read`.
-///
-/// # Safety
-/// `bytes` has `length` bytes, and the other arrays `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_lacks_room(
-    bytes: *const u8,
-    length: usize,
-    classes: *const i64,
-    members: *const i64,
-    lacks: *mut i8,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, classes, members, lacks) = unsafe {
-        (
-            std::slice::from_raw_parts(bytes, length),
-            std::slice::from_raw_parts(classes, count),
-            std::slice::from_raw_parts(members, count),
-            std::slice::from_raw_parts_mut(lacks, count),
-        )
-    };
-    answer(|| {
-        let cluster = Cluster::read(&Arrays::new(bytes)?)?;
-        for ((&class, &members), lacks) in classes.iter().zip(members).zip(lacks) {
-            let class = index("class", class, cluster.classes.len())?;
-            *lacks = i8::from(!fits_together(&cluster, class, members, None));
-        }
-        Ok(0)
-    })
-}
-
-/// Return the arrival whose node the host chooses.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_engine_question(engine: i64) -> i64 {
-    with_engine(engine, |engine| Ok(engine.question()? as i64))
-}
-
-/// Write what is observed of the question: rows of nodes, the pod, the cluster, and where the pod may run.
-///
-/// # Safety
-/// The arrays have `lengths[0]` to `lengths[3]` numbers, and `lengths` four.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_observe(
-    engine: i64,
-    nodes: *mut f32,
-    pod: *mut f32,
-    context: *mut f32,
-    mask: *mut i8,
-    lengths: *const usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let lengths = unsafe { std::slice::from_raw_parts(lengths, 4) };
-    // SAFETY: the caller's, as above.
-    let mut observation = unsafe {
-        Observation {
-            nodes: std::slice::from_raw_parts_mut(nodes, lengths[0]),
-            pod: std::slice::from_raw_parts_mut(pod, lengths[1]),
-            context: std::slice::from_raw_parts_mut(context, lengths[2]),
-            mask: std::slice::from_raw_parts_mut(mask, lengths[3]),
-        }
-    };
-    with_engine(engine, |engine| engine.observe(&mut observation).map(|()| 0))
-}
-
-/// Choose the node of the question.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_engine_answer(engine: i64, node: i64) -> i64 {
-    with_engine(engine, |engine| engine.answer(node).map(|()| 0))
-}
-
-/// Choose the group that goes next.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_engine_set_head(engine: i64, group: i64) -> i64 {
-    with_engine(engine, |engine| engine.set_head(group).map(|()| 0))
-}
-
 /// Numbers of an event: arrival, outcome, node (-1: not bound), devices, then totals.
 const NUMBERS: usize = 10;
-
-/// Write events from number `first` on: their times, numbers and sums.
-///
-/// # Safety
-/// `times` has room for `count` numbers, `numbers` and `sums` for 10 times as many.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_events(
-    engine: i64,
-    first: usize,
-    times: *mut f64,
-    numbers: *mut i64,
-    sums: *mut f64,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (times, sums) =
-        unsafe { (std::slice::from_raw_parts_mut(times, count), std::slice::from_raw_parts_mut(sums, SUMS * count)) };
-    // SAFETY: the caller's, as above.
-    let numbers = unsafe { std::slice::from_raw_parts_mut(numbers, NUMBERS * count) };
-    with_engine(engine, |engine| {
-        let rows = numbers.chunks_exact_mut(NUMBERS).zip(sums.chunks_exact_mut(SUMS)).zip(times);
-        for (event, ((row, sums), time)) in engine.events.iter().skip(first).zip(rows) {
-            *time = event.time;
-            sums.copy_from_slice(&event.totals.sums);
-            let outcome = match event.outcome {
-                Outcome::Bound => 0,
-                Outcome::Failed => 1,
-                Outcome::Waiting => 2,
-                Outcome::Finished => 3,
-            };
-            let choice = event.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
-            let totals = &event.totals;
-            row.copy_from_slice(&[
-                event.arrival as i64,
-                outcome,
-                choice[0],
-                choice[1],
-                totals.waiting,
-                totals.nodes,
-                totals.gpu_milli,
-                totals.cpu_milli,
-                totals.memory_bytes,
-                totals.gpu_excess,
-            ]);
-        }
-        Ok(engine.events.len() as i64)
-    })
-}
-
-/// Make a batch of so many episodes; return its number.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_batch_new(count: usize) -> i64 {
-    answer(|| Ok(keep(Object::Batch(Arc::new(Mutex::new(Batch::new(count.min(1 << 20))))))))
-}
 
 /// Buffers of what a batch shows and what steps lead to: pointers, and how many numbers each has. States are those now,
 /// before the last action, and right after it, 16 numbers each.
@@ -984,438 +246,715 @@ impl Buffers {
         // SAFETY: the caller's, as above.
         unsafe {
             let observations = Observations {
-                nodes: std::slice::from_raw_parts_mut(self.nodes, nodes),
-                pods: std::slice::from_raw_parts_mut(self.pods, pods),
-                contexts: std::slice::from_raw_parts_mut(self.contexts, contexts),
-                masks: std::slice::from_raw_parts_mut(self.masks, masks),
+                nodes: output(self.nodes, nodes),
+                pods: output(self.pods, pods),
+                contexts: output(self.contexts, contexts),
+                masks: output(self.masks, masks),
             };
             let results = Results {
-                rewards: std::slice::from_raw_parts_mut(self.rewards, rewards),
-                terminated: std::slice::from_raw_parts_mut(self.terminated, terminated),
-                truncated: std::slice::from_raw_parts_mut(self.truncated, truncated),
-                states: std::slice::from_raw_parts_mut(self.states, states),
+                rewards: output(self.rewards, rewards),
+                terminated: output(self.terminated, terminated),
+                truncated: output(self.truncated, truncated),
+                states: output(self.states, states),
             };
             (observations, results)
         }
     }
 }
 
-/// Begin an episode of a safetensors file, see `Batch::begin`; return 1 if it asks, 0 if it has ended.
-///
-/// # Safety
-/// `bytes` has `length` bytes, and the buffers their lengths.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_begin(
-    batch: i64,
-    e: i64,
-    bytes: *const u8,
-    length: usize,
-    buffers: &Buffers,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, (mut observations, mut results)) =
-        unsafe { (std::slice::from_raw_parts(bytes, length), buffers.slices()) };
-    with_batch(batch, |batch| batch.begin(e, bytes, &mut observations, &mut results).map(i64::from))
-}
+doors! {
+    /// Make a decider of a safetensors file, see `Decider::read`; return its number.
+    fn steersman_decider_new(bytes: in u8[length], length: usize) {
+        answer(|| {
+            let decider = Decider::read(&Arrays::new(bytes)?)?;
+            Ok(keep(Object::Decider(Arc::new(Mutex::new(decider)))))
+        })
+    }
 
-/// Take an action in every episode.
-///
-/// # Safety
-/// `actions` has `count` numbers, and the buffers their lengths.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_step(batch: i64, actions: *const i64, count: usize, buffers: &Buffers) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (actions, (mut observations, mut results)) =
-        unsafe { (std::slice::from_raw_parts(actions, count), buffers.slices()) };
-    with_batch(batch, |batch| batch.step(actions, &mut observations, &mut results).map(|()| 0))
-}
+    /// Forget an object.
+    fn steersman_forget(number: i64) {
+        OBJECTS.lock().unwrap_or_else(PoisonError::into_inner).numbered.remove(&number);
+        0
+    }
 
-/// Take actions in an episode that has begun, one after another.
-///
-/// # Safety
-/// `actions` has `count` numbers, and the buffers their lengths.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_replay(
-    batch: i64,
-    e: usize,
-    actions: *const i64,
-    count: usize,
-    buffers: &Buffers,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (actions, (mut observations, mut results)) =
-        unsafe { (std::slice::from_raw_parts(actions, count), buffers.slices()) };
-    with_batch(batch, |batch| batch.replay(e, actions, &mut observations, &mut results).map(|()| 0))
-}
+    /// Write the node and the devices of a pod, which is not placed; return 1, or 0 if it fits nowhere. `allowed`: the nodes
+    /// to choose from, none for all.
+    fn steersman_decider_decide(
+        decider: i64,
+        class: i64,
+        labels: i64,
+        allowed: in i8[length],
+        length: usize,
+        out: out i64[2],
+    ) {
+        with_decider(decider, |decider| {
+            let (c, labels) = decider.pod(class, labels)?;
+            let choice = decider.decide_among(c, labels, &flags(allowed))?;
+            out.copy_from_slice(&choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]));
+            Ok(i64::from(choice.is_some()))
+        })
+    }
 
-/// Write the actions of an episode so far, if there is room; return how many there are.
-///
-/// # Safety
-/// `actions` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_actions(batch: i64, e: usize, actions: *mut i64, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let actions = unsafe { std::slice::from_raw_parts_mut(actions, length) };
-    with_batch(batch, |batch| {
-        let taken = &batch.episode(e)?.steps().taken;
-        if actions.len() >= taken.len() {
-            actions[..taken.len()].copy_from_slice(taken);
-        }
-        Ok(taken.len() as i64)
-    })
-}
+    /// Write kube-scheduler's scores by plugin and node, see `Decider::plugin_scores`.
+    fn steersman_decider_plugins(
+        decider: i64,
+        class: i64,
+        labels: i64,
+        allowed: in i8[allowed_length],
+        allowed_length: usize,
+        scores: out f64[length],
+        length: usize,
+    ) {
+        with_decider(decider, |decider| {
+            let (c, labels) = decider.pod(class, labels)?;
+            decider.plugin_scores(c, labels, &flags(allowed), scores).map(|()| 0)
+        })
+    }
 
-/// Write the nodes that a rule prefers, 0 for episodes that have ended.
-///
-/// # Safety
-/// `actions` has room for `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_rule(batch: i64, rule: i64, actions: *mut i64, count: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let actions = unsafe { std::slice::from_raw_parts_mut(actions, count) };
-    with_batch(batch, |batch| {
-        for (e, action) in actions.iter_mut().enumerate() {
-            *action = batch.episode(e)?.best_by_rule(rule)?.unwrap_or(0) as i64;
-        }
-        Ok(0)
-    })
-}
+    /// Return where kube-scheduler's next search starts, after moving it there if `start` is not below 0.
+    fn steersman_decider_start(decider: i64, start: i64) {
+        with_decider(decider, |decider| match &mut decider.node_rule {
+            NodeRule::Kube(kube) => {
+                kube.start = usize::try_from(start).unwrap_or(kube.start);
+                Ok(kube.start as i64)
+            }
+            _ => Err("the policy does not search".to_owned()),
+        })
+    }
 
-/// Write how many pods were bound and dropped in each episode, and how the last one's limits are kept, [E, 3].
-///
-/// # Safety
-/// `counts` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_counts(batch: i64, counts: *mut i64, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let counts = unsafe { std::slice::from_raw_parts_mut(counts, length) };
-    with_batch(batch, |batch| {
-        for (e, row) in counts.chunks_exact_mut(3).enumerate() {
-            row.copy_from_slice(&batch.episode(e)?.counts()?);
-        }
-        Ok(0)
-    })
-}
+    /// Write the scores of a pod by node, -inf where it may not run; `allowed`: the nodes to choose from, none for all.
+    fn steersman_decider_scores(
+        decider: i64,
+        class: i64,
+        labels: i64,
+        allowed: in i8[allowed_length],
+        allowed_length: usize,
+        scores: out f64[length],
+        length: usize,
+    ) {
+        with_decider(decider, |decider| {
+            let (c, labels) = decider.pod(class, labels)?;
+            decider.scores(c, labels, &flags(allowed), scores)?;
+            Ok(0)
+        })
+    }
 
-/// Write the shares of CPU and memory in use on the nodes of an episode, [N, 2].
-///
-/// # Safety
-/// `loads` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_loads(batch: i64, e: usize, loads: *mut f64, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let loads = unsafe { std::slice::from_raw_parts_mut(loads, length) };
-    with_batch(batch, |batch| {
-        let nodes = batch.episode(e)?.loads()?;
-        fill(loads, nodes.as_flattened())
-    })
-}
+    /// Follow changes of the cluster, see `Decider::follow_changes`.
+    fn steersman_decider_follow(decider: i64, bytes: in u8[length], length: usize) {
+        with_decider(decider, |decider| decider.follow_changes(&Arrays::new(bytes)?).map(|()| 0))
+    }
 
-/// Write the figures of episodes with latencies so far, [E, 13], see `Totals::figures`.
-///
-/// # Safety
-/// `figures` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_figures(batch: i64, figures: *mut f64, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let figures = unsafe { std::slice::from_raw_parts_mut(figures, length) };
-    with_batch(batch, |batch| {
-        for (e, row) in figures.chunks_exact_mut(13).enumerate() {
-            row.copy_from_slice(&batch.episode(e)?.latencies()?.figures());
-        }
-        Ok(0)
-    })
-}
+    /// Set what pods leave of a node, see `Decider::set_pods`.
+    fn steersman_decider_set_pods(decider: i64, node: i64, numbers: in i64[length], length: usize) {
+        with_decider(decider, |decider| {
+            let n = index("node", node, decider.nodes())?;
+            decider.set_pods(n, numbers).map(|()| 0)
+        })
+    }
 
-/// Write what is true now in an episode with latencies: its time in seconds, and the pods of each node and the milliseconds
-/// that the current pod's users would have there, [N, 2].
-///
-/// # Safety
-/// `time` has room for a number, and `nodes` for `length`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_batch_truth(
-    batch: i64,
-    e: usize,
-    time: *mut f64,
-    nodes: *mut f64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (time, nodes) =
-        unsafe { (std::slice::from_raw_parts_mut(time, 1), std::slice::from_raw_parts_mut(nodes, length)) };
-    with_batch(batch, |batch| {
-        let episode = batch.episode(e)?.latencies()?;
-        time[0] = episode.now();
-        let truth: Vec<[f64; 2]> = episode.truth().iter().map(|node| [node.pods as f64, node.latency]).collect();
-        fill(nodes, truth.as_flattened())
-    })
-}
+    /// Describe a decider anew, see `Decider::read`; it goes on with its random numbers and with its search.
+    fn steersman_decider_replace(decider: i64, bytes: in u8[length], length: usize) {
+        with_decider(decider, |decider| {
+            let mut other = Decider::read(&Arrays::new(bytes)?)?;
+            other.go_on_from(decider);
+            *decider = other;
+            Ok(0)
+        })
+    }
 
-/// Make a copy of an episode's run; return its number.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_batch_engine(batch: i64, e: usize) -> i64 {
-    with_batch(batch, |batch| Ok(keep(Object::Engine(Arc::new(Mutex::new(batch.episode(e)?.engine()?.clone()))))))
-}
+    /// Return the devices that a pod would get on a node that it fits on, a bit mask.
+    fn steersman_decider_devices(decider: i64, class: i64, node: i64) {
+        with_decider(decider, |decider| {
+            let (c, _) = decider.pod(class, 0)?;
+            let n = index("node", node, decider.nodes())?;
+            if !decider.cluster.fits(c, n) {
+                return Err(format!("class {class} does not fit on node {node}"));
+            }
+            Ok(decider.devices_on(c, n) as i64)
+        })
+    }
 
-/// Read the bytes of a policy file of this name, see `Policy::read`; return its number.
-///
-/// # Safety
-/// `bytes` and `name` have these lengths.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_policy_new(
-    bytes: *const u8,
-    length: usize,
-    name: *const u8,
-    name_length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, name) =
-        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts(name, name_length)) };
-    answer(|| Ok(keep(Object::Policy(Arc::new(Policy::read(&String::from_utf8_lossy(name), bytes)?)))))
-}
+    /// Write where a pod may run now, by node.
+    fn steersman_decider_mask(decider: i64, class: i64, labels: i64, mask: out i8[length], length: usize) {
+        with_decider(decider, |decider| {
+            let (c, labels) = decider.pod(class, labels)?;
+            decider.find_feasible(c, labels);
+            mask.iter_mut().zip(&decider.mask).for_each(|(flag, feasible)| *flag = i8::from(*feasible));
+            Ok(0)
+        })
+    }
 
-/// Write the card of a policy in JSON, as far as there is room; return its length, 0 of a formula.
-///
-/// # Safety
-/// `card` has room for `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_policy_card(policy: i64, card: *mut u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let buffer = unsafe { std::slice::from_raw_parts_mut(card, length) };
-    with_policy(policy, |policy| {
-        let text = policy.card_text()?;
-        let count = text.len().min(length);
-        buffer[..count].copy_from_slice(&text.as_bytes()[..count]);
-        Ok(text.len() as i64)
-    })
-}
+    /// Set the scores of VolumeBinding for the next decisions of kube-scheduler, by node.
+    fn steersman_decider_storage(decider: i64, scores: in i64[length], length: usize) {
+        with_decider(decider, |decider| {
+            decider.set_storage(scores)?;
+            Ok(0)
+        })
+    }
 
-/// Return 1 if a policy decides by what it observes of all nodes, so that the score of one depends on the others, else 0.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_policy_observes(policy: i64) -> i64 {
-    with_policy(policy, |policy| Ok(i64::from(policy.members.iter().any(|each| matches!(each, Member::Network(_))))))
-}
+    /// Observe a live cluster, see `Decider::watch`.
+    fn steersman_decider_watch(decider: i64, bytes: in u8[length], length: usize) {
+        with_decider(decider, |decider| decider.watch(&Arrays::new(bytes)?).map(|()| 0))
+    }
 
-/// Write the scores of a network by node, -inf where the pod may not run.
-///
-/// # Safety
-/// The arrays have `lengths[0]` to `lengths[4]` numbers, `scores` as many as the mask, and `lengths` five.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_policy_scores(
-    policy: i64,
-    nodes: *const f32,
-    pod: *const f32,
-    context: *const f32,
-    mask: *const i8,
-    groups: *const i64,
-    scores: *mut f64,
-    lengths: *const usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let lengths = unsafe { std::slice::from_raw_parts(lengths, 5) };
-    // SAFETY: the caller's, as above.
-    let (nodes, pod, context, mask, groups, scores) = unsafe {
-        (
-            std::slice::from_raw_parts(nodes, lengths[0]),
-            std::slice::from_raw_parts(pod, lengths[1]),
-            std::slice::from_raw_parts(context, lengths[2]),
-            std::slice::from_raw_parts(mask, lengths[3]),
-            std::slice::from_raw_parts(groups, lengths[4]),
-            std::slice::from_raw_parts_mut(scores, lengths[3]),
-        )
-    };
-    with_policy(policy, |policy| {
-        let (mut nodes, mut pod, mut context, mut mask) =
-            (nodes.to_vec(), pod.to_vec(), context.to_vec(), mask.to_vec());
-        let observation = Observation { nodes: &mut nodes, pod: &mut pod, context: &mut context, mask: &mut mask };
-        scores.copy_from_slice(&policy.scores(&observation, groups)?);
-        Ok(0)
-    })
-}
+    /// Write what is observed of a pod in a live cluster, see `Decider::look_at`; return the number of slots in use.
+    fn steersman_decider_look(
+        decider: i64,
+        class: i64,
+        feasible: in i8[lengths[0]],
+        nodes: out f32[lengths[1]],
+        pod: out f32[lengths[2]],
+        context: out f32[lengths[3]],
+        mask: out i8[lengths[4]],
+        state: out f64[lengths[5]],
+        lengths: in usize[6],
+    ) {
+        with_decider(decider, |decider| {
+            let (c, _) = decider.pod(class, 0)?;
+            let mut observation = Observation { nodes, pod, context, mask };
+            Ok(decider.look_at(c, &flags(feasible), &mut observation, state)? as i64)
+        })
+    }
 
-/// Say what the next decisions of a network observe in addition to the cluster, see `Decider::observe`.
-///
-/// # Safety
-/// `eligible` has a number of each node, and the other two arrays `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_observe(
-    decider: i64,
-    waiting: i64,
-    eligible: *const i8,
-    nodes: usize,
-    owner_nodes: *const i64,
-    owner_pods: *const i64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let eligible = unsafe { std::slice::from_raw_parts(eligible, nodes) };
-    // SAFETY: the caller's, as above.
-    let (owner_nodes, owner_pods) =
-        unsafe { (std::slice::from_raw_parts(owner_nodes, length), std::slice::from_raw_parts(owner_pods, length)) };
-    with_decider(decider, |decider| {
-        let pods: Vec<(i64, i64)> = owner_nodes.iter().copied().zip(owner_pods.iter().copied()).collect();
-        decider.observe(waiting, eligible.iter().map(|&flag| flag != 0).collect(), &pods)?;
-        Ok(0)
-    })
-}
+    /// Write the fragmented GPU milli of nodes, and the same by cause, in rows of 7; read `nodes.*` and `profile.*`.
+    fn steersman_fragments(bytes: in u8[length], length: usize, out: out f64[count], count: usize) {
+        answer(|| {
+            let arrays = Arrays::new(bytes)?;
+            let profile = Profile::read(&arrays)?;
+            let nodes = read_nodes(&arrays, profile.types())?;
+            if out.len() != (1 + CAUSES) * nodes.len() {
+                return Err(format!("expected {} numbers, not {}", (1 + CAUSES) * nodes.len(), out.len()));
+            }
+            for (row, node) in out.chunks_exact_mut(1 + CAUSES).zip(&nodes) {
+                let fragments = profile.fragments(node);
+                row[0] = fragments.total;
+                row[1..].copy_from_slice(&fragments.causes);
+            }
+            Ok(0)
+        })
+    }
 
-/// Write what prefers one node to another, by parts of the score; return how many, see `Decider::contributions`.
-///
-/// A part is four numbers: its own, its values on both nodes, and its contribution.
-///
-/// # Safety
-/// `parts` has room for `length` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_contributions(
-    decider: i64,
-    class: i64,
-    labels: i64,
-    node: i64,
-    other: i64,
-    parts: *mut f64,
-    length: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let rows = unsafe { std::slice::from_raw_parts_mut(parts, length) };
-    with_decider(decider, |decider| {
-        let (c, labels) = decider.pod(class, labels)?;
-        let nodes = [choice(decider, node, 0)?.node, choice(decider, other, 0)?.node];
-        let parts = decider.contributions(c, labels, nodes)?;
-        if length < 4 * parts.len() {
-            return Err(format!("parts: expected room for {} numbers, has {length}", 4 * parts.len()));
-        }
-        for (row, part) in rows.chunks_exact_mut(4).zip(&parts) {
-            row.copy_from_slice(&[part.number as f64, part.value, part.other, part.contribution]);
-        }
-        Ok(parts.len() as i64)
-    })
-}
+    /// Write the causes of fragmentation after each event of a run by another profile, see `recount`.
+    fn steersman_recount(bytes: in u8[length], length: usize, out: out f64[count], count: usize) {
+        answer(|| recount(&Arrays::new(bytes)?, out).map(|()| 0))
+    }
 
-/// Add variances of features to sums by kind of pod, see `Decider::add_variances`.
-///
-/// # Safety
-/// `sums` has room for 120 numbers, and `counts` for four.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_decider_variances(
-    decider: i64,
-    class: i64,
-    sums: *mut f64,
-    counts: *mut f64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (sums, counts) =
-        unsafe { (std::slice::from_raw_parts_mut(sums, 120), std::slice::from_raw_parts_mut(counts, 4)) };
-    with_decider(decider, |decider| {
-        let (c, _) = decider.pod(class, 0)?;
-        decider.add_variances(c, sums, counts)?;
-        Ok(0)
-    })
-}
+    /// Write the features of a class by node, see `Decider::write_features`.
+    fn steersman_decider_features(decider: i64, class: i64, out: out f64[length], length: usize) {
+        with_decider(decider, |decider| {
+            let (c, _) = decider.pod(class, 0)?;
+            decider.write_features(c, out).map(|()| 0)
+        })
+    }
 
-/// Add variances of features of a run's nodes now, see `steersman_decider_variances`.
-///
-/// # Safety
-/// `sums` has room for 120 numbers, and `counts` for four.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_engine_variances(engine: i64, class: i64, sums: *mut f64, counts: *mut f64) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (sums, counts) =
-        unsafe { (std::slice::from_raw_parts_mut(sums, 120), std::slice::from_raw_parts_mut(counts, 4)) };
-    with_engine(engine, |engine| {
-        let (c, _) = engine.decider.pod(class, 0)?;
-        engine.decider.add_variances(c, sums, counts)?;
-        Ok(0)
-    })
-}
+    /// Write the state of an observed cluster, see `Decider::write_state`.
+    fn steersman_decider_state(decider: i64, state: out f64[length], length: usize) {
+        with_decider(decider, |decider| decider.write_state(state).map(|_| 0))
+    }
 
-/// Place requests on devices, see `Requests::play`.
-///
-/// # Safety
-/// `sizes` has `size_count` numbers, `sequence` and `chosen` have `length`, `table` and `devices` 1001.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_requests_play(
-    sizes: *const i64,
-    size_count: usize,
-    sequence: *const i64,
-    chosen: *mut i64,
-    length: usize,
-    grain: usize,
-    table: *const f64,
-    devices: *mut i64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (sizes, sequence, chosen, table, devices) = unsafe {
-        (
-            std::slice::from_raw_parts(sizes, size_count),
-            std::slice::from_raw_parts(sequence, length),
-            std::slice::from_raw_parts_mut(chosen, length),
-            std::slice::from_raw_parts(table, AMOUNTS),
-            std::slice::from_raw_parts_mut(devices, AMOUNTS),
-        )
-    };
-    answer(|| {
-        Requests::new(sizes, sequence)?.play(grain, table, devices, chosen);
-        Ok(0)
-    })
-}
+    /// Change a state as the placement of a pod on a node that it fits on would, see `Decider::write_outcome`.
+    fn steersman_decider_outcome(decider: i64, class: i64, node: i64, state: out f64[length], length: usize) {
+        with_decider(decider, |decider| {
+            let (c, _) = decider.pod(class, 0)?;
+            let n = index("node", node, decider.nodes())?;
+            decider.write_outcome(c, n, state).map(|()| 0)
+        })
+    }
 
-/// Undo `steersman_requests_play`, see `Requests::undo`.
-///
-/// # Safety
-/// `sizes` has `size_count` numbers, `sequence` and `chosen` have `length`, the other arrays 1001.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_requests_undo(
-    sizes: *const i64,
-    size_count: usize,
-    sequence: *const i64,
-    chosen: *const i64,
-    length: usize,
-    devices: *mut i64,
-    sums: *mut f64,
-    counts: *mut f64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (sizes, sequence, chosen) = unsafe {
-        (
-            std::slice::from_raw_parts(sizes, size_count),
-            std::slice::from_raw_parts(sequence, length),
-            std::slice::from_raw_parts(chosen, length),
-        )
-    };
-    // SAFETY: the caller's, as above.
-    let (devices, sums, counts) = unsafe {
-        (
-            std::slice::from_raw_parts_mut(devices, AMOUNTS),
-            std::slice::from_raw_parts_mut(sums, AMOUNTS),
-            std::slice::from_raw_parts_mut(counts, AMOUNTS),
-        )
-    };
-    answer(|| Requests::new(sizes, sequence)?.undo(chosen, devices, sums, counts).map(|()| 0))
-}
+    /// Place a pod with the devices of the bit mask, without checking that it fits.
+    fn steersman_decider_place(decider: i64, class: i64, labels: i64, node: i64, devices: i64) {
+        with_decider(decider, |decider| {
+            let (c, labels) = decider.pod(class, labels)?;
+            let choice = choice(decider, node, devices)?;
+            decider.place(c, labels, choice);
+            Ok(0)
+        })
+    }
 
-/// Write the rewards of actions, [E], from the states before and after them, [E, 16] each.
-///
-/// # Safety
-/// `objectives` and `weights` have `objective_count` numbers, `rewards` room for `count`, the states 16 times as many.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_rewards(
-    objectives: *const i64,
-    weights: *const f64,
-    objective_count: usize,
-    before: *const f64,
-    after: *const f64,
-    rewards: *mut f64,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (objectives, weights, before, after, rewards) = unsafe {
-        (
-            std::slice::from_raw_parts(objectives, objective_count),
-            std::slice::from_raw_parts(weights, objective_count),
-            std::slice::from_raw_parts(before, 16 * count),
-            std::slice::from_raw_parts(after, 16 * count),
-            std::slice::from_raw_parts_mut(rewards, count),
-        )
-    };
-    answer(|| write_rewards(objectives, weights, before, after, rewards).map(|()| 0))
+    /// Undo `steersman_decider_place` with the same arguments, exactly.
+    fn steersman_decider_remove(decider: i64, class: i64, labels: i64, node: i64, devices: i64) {
+        with_decider(decider, |decider| {
+            let (c, labels) = decider.pod(class, labels)?;
+            let choice = choice(decider, node, devices)?;
+            decider.remove(c, labels, choice);
+            Ok(0)
+        })
+    }
+
+    /// Place pods one after another; write their nodes, -1 for those that fit nowhere, and devices; return how many fit.
+    fn steersman_decider_fill(
+        decider: i64,
+        classes: in i64[length],
+        labels: in i64[length],
+        nodes: out i64[length],
+        devices: out i64[length],
+        length: usize,
+    ) {
+        with_decider(decider, |decider| {
+            let mut placed = 0;
+            for i in 0..length {
+                let (c, labels) = decider.pod(classes[i], labels[i])?;
+                (nodes[i], devices[i]) = (-1, 0);
+                if let Some(choice) = decider.decide(c, labels)? {
+                    decider.place(c, labels, choice);
+                    (nodes[i], devices[i]) = (choice.node as i64, choice.devices as i64);
+                    placed += 1;
+                }
+            }
+            Ok(placed)
+        })
+    }
+
+    /// Make a run of a safetensors file, see `Engine::read`; return its number.
+    fn steersman_engine_new(bytes: in u8[length], length: usize) {
+        answer(|| Ok(keep(Object::Engine(Arc::new(Mutex::new(Engine::read(&Arrays::new(bytes)?)?))))))
+    }
+
+    /// Make a run on the cluster of another one that has not advanced, see `Engine::read_again`; return its number.
+    fn steersman_engine_again(engine: i64, bytes: in u8[length], length: usize) {
+        with_engine(engine, |engine| {
+            let again = engine.read_again(&Arrays::new(bytes)?)?;
+            Ok(keep(Object::Engine(Arc::new(Mutex::new(again)))))
+        })
+    }
+
+    /// Observe the run, see `Observer::read`.
+    fn steersman_engine_watch(engine: i64, bytes: in u8[length], length: usize) {
+        with_engine(engine, |engine| engine.watch(&Arrays::new(bytes)?).map(|()| 0))
+    }
+
+    /// Handle events until so many are recorded; return why it stopped: 0 done, 1 paused, or the host is needed: 2 chooses a
+    /// node, 3 notes a reason, 4 chooses who goes next; 5: a score of the order is not a number.
+    fn steersman_engine_advance(engine: i64, until: usize) {
+        with_engine(engine, |engine| {
+            let stop = engine.advance(until);
+            Ok(stop_number(engine, stop))
+        })
+    }
+
+    /// Handle events until some arrivals have all started, or the time is past `until`; return as `steersman_engine_advance`.
+    fn steersman_engine_advance_to(engine: i64, targets: in i64[length], length: usize, until: f64) {
+        with_engine(engine, |engine| {
+            let stop = engine.advance_to(targets, until)?;
+            Ok(stop_number(engine, stop))
+        })
+    }
+
+    /// Write how far the run is: arrivals handled, events, how often a pod came to a node or left it, the arrival of the head
+    /// (-1: none), pods that wait, GPU and CPU milli in use; and the time of the last event.
+    fn steersman_engine_progress(engine: i64, numbers: out i64[7], time: out f64[1]) {
+        with_engine(engine, |engine| {
+            let progress = engine.progress();
+            let totals = progress.totals;
+            time[0] = progress.time;
+            numbers.copy_from_slice(&[
+                progress.arrived as i64,
+                progress.events as i64,
+                progress.changes as i64,
+                progress.head.map_or(-1, |head| head as i64),
+                totals.waiting,
+                totals.gpu_milli,
+                totals.cpu_milli,
+            ]);
+            Ok(0)
+        })
+    }
+
+    /// Write how arrivals stand from number `first` on; `times`: when they arrived and started, and the estimated run time at
+    /// that time.
+    fn steersman_engine_arrivals(
+        engine: i64,
+        first: usize,
+        numbers: out i64[STANDING * count],
+        times: out f64[3 * count],
+        count: usize,
+    ) {
+        with_engine(engine, |engine| {
+            for (a, (row, times)) in numbers.chunks_exact_mut(STANDING).zip(times.chunks_exact_mut(3)).enumerate() {
+                let standing = engine.standing(first.saturating_add(a))?;
+                let choice = standing.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
+                row.copy_from_slice(&[choice[0], choice[1], standing.members as i64, i64::from(standing.runs)]);
+                times.copy_from_slice(&[standing.time, standing.started, standing.estimated]);
+            }
+            Ok(0)
+        })
+    }
+
+    /// Write the oldest pod of each group that waits, and what is known of its run time, median and spread (NaN: nothing);
+    /// return how many there are.
+    fn steersman_engine_heads(engine: i64, heads: out i64[count], estimates: out f64[2 * count], count: usize) {
+        with_engine(engine, |engine| {
+            let waiting = engine.heads();
+            for ((&(head, estimate), out), estimates) in waiting.iter().zip(heads).zip(estimates.chunks_exact_mut(2)) {
+                *out = head as i64;
+                estimates.copy_from_slice(&estimate.map_or([f64::NAN; 2], |known| [known.median, known.spread]));
+            }
+            Ok(waiting.len() as i64)
+        })
+    }
+
+    /// Write what pods have changed of the arrays of the same names that describe nodes and terms.
+    fn steersman_engine_state(
+        engine: i64,
+        free: out i64[lengths[0]],
+        nonzero: out i64[lengths[1]],
+        gpu_free: out i64[lengths[2]],
+        gpu_kinds: out i64[lengths[3]],
+        matched: out i32[lengths[4]],
+        owned: out i32[lengths[5]],
+        owned_total: out i64[lengths[6]],
+        held: out i32[lengths[7]],
+        lengths: in usize[8],
+    ) {
+        let mut state = State { free, nonzero, gpu_free, gpu_kinds, matched, owned, owned_total, held };
+        with_engine(engine, |engine| engine.write_state(&mut state).map(|()| 0))
+    }
+
+    /// Write the scores of a pod by node, -inf where it may not run, see `Decider::scores`.
+    fn steersman_engine_scores(engine: i64, class: i64, labels: i64, scores: out f64[length], length: usize) {
+        with_engine(engine, |engine| {
+            let (c, labels) = engine.decider.pod(class, labels)?;
+            engine.decider.scores(c, labels, &[], scores).map(|()| 0)
+        })
+    }
+
+    /// Write where the pod of the question may run.
+    fn steersman_engine_mask(engine: i64, mask: out i8[length], length: usize) {
+        with_engine(engine, |engine| {
+            engine.question()?;
+            engine.write_mask(mask);
+            Ok(0)
+        })
+    }
+
+    /// Return 1 if so many pods of a class do not fit together now, else 0.
+    fn steersman_engine_lacks_room(engine: i64, class: i64, members: i64) {
+        with_engine(engine, |engine| {
+            let cluster = &engine.decider.cluster;
+            let class = index("class", class, cluster.classes.len())?;
+            Ok(i64::from(!fits_together(cluster, class, members, None)))
+        })
+    }
+
+    /// Write 1 where so many pods of a class do not fit together on the nodes of a safetensors file, see `Cluster::read`.
+    fn steersman_lacks_room(
+        bytes: in u8[length],
+        length: usize,
+        classes: in i64[count],
+        members: in i64[count],
+        lacks: out i8[count],
+        count: usize,
+    ) {
+        answer(|| {
+            let cluster = Cluster::read(&Arrays::new(bytes)?)?;
+            for ((&class, &members), lacks) in classes.iter().zip(members).zip(lacks) {
+                let class = index("class", class, cluster.classes.len())?;
+                *lacks = i8::from(!fits_together(&cluster, class, members, None));
+            }
+            Ok(0)
+        })
+    }
+
+    /// Return the arrival whose node the host chooses.
+    fn steersman_engine_question(engine: i64) {
+        with_engine(engine, |engine| Ok(engine.question()? as i64))
+    }
+
+    /// Write what is observed of the question: rows of nodes, the pod, the cluster, and where the pod may run.
+    fn steersman_engine_observe(
+        engine: i64,
+        nodes: out f32[lengths[0]],
+        pod: out f32[lengths[1]],
+        context: out f32[lengths[2]],
+        mask: out i8[lengths[3]],
+        lengths: in usize[4],
+    ) {
+        let mut observation = Observation { nodes, pod, context, mask };
+        with_engine(engine, |engine| engine.observe(&mut observation).map(|()| 0))
+    }
+
+    /// Choose the node of the question.
+    fn steersman_engine_answer(engine: i64, node: i64) {
+        with_engine(engine, |engine| engine.answer(node).map(|()| 0))
+    }
+
+    /// Choose the group that goes next.
+    fn steersman_engine_set_head(engine: i64, group: i64) {
+        with_engine(engine, |engine| engine.set_head(group).map(|()| 0))
+    }
+
+    /// Write events from number `first` on: their times, numbers and sums.
+    fn steersman_engine_events(
+        engine: i64,
+        first: usize,
+        times: out f64[count],
+        numbers: out i64[NUMBERS * count],
+        sums: out f64[SUMS * count],
+        count: usize,
+    ) {
+        with_engine(engine, |engine| {
+            let rows = numbers.chunks_exact_mut(NUMBERS).zip(sums.chunks_exact_mut(SUMS)).zip(times);
+            for (event, ((row, sums), time)) in engine.events.iter().skip(first).zip(rows) {
+                *time = event.time;
+                sums.copy_from_slice(&event.totals.sums);
+                let outcome = match event.outcome {
+                    Outcome::Bound => 0,
+                    Outcome::Failed => 1,
+                    Outcome::Waiting => 2,
+                    Outcome::Finished => 3,
+                };
+                let choice = event.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
+                let totals = &event.totals;
+                row.copy_from_slice(&[
+                    event.arrival as i64,
+                    outcome,
+                    choice[0],
+                    choice[1],
+                    totals.waiting,
+                    totals.nodes,
+                    totals.gpu_milli,
+                    totals.cpu_milli,
+                    totals.memory_bytes,
+                    totals.gpu_excess,
+                ]);
+            }
+            Ok(engine.events.len() as i64)
+        })
+    }
+
+    /// Make a batch of so many episodes; return its number.
+    fn steersman_batch_new(count: usize) {
+        answer(|| Ok(keep(Object::Batch(Arc::new(Mutex::new(Batch::new(count.min(1 << 20))))))))
+    }
+
+    /// Begin an episode of a safetensors file, see `Batch::begin`; return 1 if it asks, 0 if it has ended.
+    fn steersman_batch_begin(batch: i64, e: i64, bytes: in u8[length], length: usize, buffers: &Buffers) {
+        // SAFETY: the buffers have their lengths.
+        let (mut observations, mut results) = unsafe { buffers.slices() };
+        with_batch(batch, |batch| batch.begin(e, bytes, &mut observations, &mut results).map(i64::from))
+    }
+
+    /// Take an action in every episode.
+    fn steersman_batch_step(batch: i64, actions: in i64[count], count: usize, buffers: &Buffers) {
+        // SAFETY: the buffers have their lengths.
+        let (mut observations, mut results) = unsafe { buffers.slices() };
+        with_batch(batch, |batch| batch.step(actions, &mut observations, &mut results).map(|()| 0))
+    }
+
+    /// Take actions in an episode that has begun, one after another.
+    fn steersman_batch_replay(batch: i64, e: usize, actions: in i64[count], count: usize, buffers: &Buffers) {
+        // SAFETY: the buffers have their lengths.
+        let (mut observations, mut results) = unsafe { buffers.slices() };
+        with_batch(batch, |batch| batch.replay(e, actions, &mut observations, &mut results).map(|()| 0))
+    }
+
+    /// Write the actions of an episode so far, if there is room; return how many there are.
+    fn steersman_batch_actions(batch: i64, e: usize, actions: out i64[length], length: usize) {
+        with_batch(batch, |batch| {
+            let taken = &batch.episode(e)?.steps().taken;
+            if actions.len() >= taken.len() {
+                actions[..taken.len()].copy_from_slice(taken);
+            }
+            Ok(taken.len() as i64)
+        })
+    }
+
+    /// Write the nodes that a rule prefers, 0 for episodes that have ended.
+    fn steersman_batch_rule(batch: i64, rule: i64, actions: out i64[count], count: usize) {
+        with_batch(batch, |batch| {
+            for (e, action) in actions.iter_mut().enumerate() {
+                *action = batch.episode(e)?.best_by_rule(rule)?.unwrap_or(0) as i64;
+            }
+            Ok(0)
+        })
+    }
+
+    /// Write how many pods were bound and dropped in each episode, and how the last one's limits are kept, [E, 3].
+    fn steersman_batch_counts(batch: i64, counts: out i64[length], length: usize) {
+        with_batch(batch, |batch| {
+            for (e, row) in counts.chunks_exact_mut(3).enumerate() {
+                row.copy_from_slice(&batch.episode(e)?.counts()?);
+            }
+            Ok(0)
+        })
+    }
+
+    /// Write the shares of CPU and memory in use on the nodes of an episode, [N, 2].
+    fn steersman_batch_loads(batch: i64, e: usize, loads: out f64[length], length: usize) {
+        with_batch(batch, |batch| {
+            let nodes = batch.episode(e)?.loads()?;
+            fill(loads, nodes.as_flattened())
+        })
+    }
+
+    /// Write the figures of episodes with latencies so far, [E, 13], see `Totals::figures`.
+    fn steersman_batch_figures(batch: i64, figures: out f64[length], length: usize) {
+        with_batch(batch, |batch| {
+            for (e, row) in figures.chunks_exact_mut(13).enumerate() {
+                row.copy_from_slice(&batch.episode(e)?.latencies()?.figures());
+            }
+            Ok(0)
+        })
+    }
+
+    /// Write what is true now in an episode with latencies: its time in seconds, and the pods of each node and the milliseconds
+    /// that the current pod's users would have there, [N, 2].
+    fn steersman_batch_truth(batch: i64, e: usize, time: out f64[1], nodes: out f64[length], length: usize) {
+        with_batch(batch, |batch| {
+            let episode = batch.episode(e)?.latencies()?;
+            time[0] = episode.now();
+            let truth: Vec<[f64; 2]> = episode.truth().iter().map(|node| [node.pods as f64, node.latency]).collect();
+            fill(nodes, truth.as_flattened())
+        })
+    }
+
+    /// Make a copy of an episode's run; return its number.
+    fn steersman_batch_engine(batch: i64, e: usize) {
+        with_batch(batch, |batch| Ok(keep(Object::Engine(Arc::new(Mutex::new(batch.episode(e)?.engine()?.clone()))))))
+    }
+
+    /// Read the bytes of a policy file of this name, see `Policy::read`; return its number.
+    fn steersman_policy_new(bytes: in u8[length], length: usize, name: in u8[name_length], name_length: usize) {
+        answer(|| Ok(keep(Object::Policy(Arc::new(Policy::read(&String::from_utf8_lossy(name), bytes)?)))))
+    }
+
+    /// Write the card of a policy in JSON, as far as there is room; return its length, 0 of a formula.
+    fn steersman_policy_card(policy: i64, buffer: out u8[length], length: usize) {
+        with_policy(policy, |policy| {
+            let text = policy.card_text()?;
+            let count = text.len().min(length);
+            buffer[..count].copy_from_slice(&text.as_bytes()[..count]);
+            Ok(text.len() as i64)
+        })
+    }
+
+    /// Return 1 if a policy decides by what it observes of all nodes, so that the score of one depends on the others, else 0.
+    fn steersman_policy_observes(policy: i64) {
+        with_policy(policy, |policy| Ok(i64::from(policy.members.iter().any(|each| matches!(each, Member::Network(_))))))
+    }
+
+    /// Write the scores of a network by node, -inf where the pod may not run.
+    fn steersman_policy_scores(
+        policy: i64,
+        nodes: in f32[lengths[0]],
+        pod: in f32[lengths[1]],
+        context: in f32[lengths[2]],
+        mask: in i8[lengths[3]],
+        groups: in i64[lengths[4]],
+        scores: out f64[lengths[3]],
+        lengths: in usize[5],
+    ) {
+        with_policy(policy, |policy| {
+            let (mut nodes, mut pod, mut context, mut mask) =
+                (nodes.to_vec(), pod.to_vec(), context.to_vec(), mask.to_vec());
+            let observation = Observation { nodes: &mut nodes, pod: &mut pod, context: &mut context, mask: &mut mask };
+            scores.copy_from_slice(&policy.scores(&observation, groups)?);
+            Ok(0)
+        })
+    }
+
+    /// Say what the next decisions of a network observe in addition to the cluster, see `Decider::observe`.
+    fn steersman_decider_observe(
+        decider: i64,
+        waiting: i64,
+        eligible: in i8[nodes],
+        nodes: usize,
+        owner_nodes: in i64[length],
+        owner_pods: in i64[length],
+        length: usize,
+    ) {
+        with_decider(decider, |decider| {
+            let pods: Vec<(i64, i64)> = owner_nodes.iter().copied().zip(owner_pods.iter().copied()).collect();
+            decider.observe(waiting, eligible.iter().map(|&flag| flag != 0).collect(), &pods)?;
+            Ok(0)
+        })
+    }
+
+    /// Write what prefers one node to another, by parts of the score; return how many, see `Decider::contributions`.
+    ///
+    /// A part is four numbers: its own, its values on both nodes, and its contribution.
+    fn steersman_decider_contributions(
+        decider: i64,
+        class: i64,
+        labels: i64,
+        node: i64,
+        other: i64,
+        rows: out f64[length],
+        length: usize,
+    ) {
+        with_decider(decider, |decider| {
+            let (c, labels) = decider.pod(class, labels)?;
+            let nodes = [choice(decider, node, 0)?.node, choice(decider, other, 0)?.node];
+            let parts = decider.contributions(c, labels, nodes)?;
+            if length < 4 * parts.len() {
+                return Err(format!("parts: expected room for {} numbers, has {length}", 4 * parts.len()));
+            }
+            for (row, part) in rows.chunks_exact_mut(4).zip(&parts) {
+                row.copy_from_slice(&[part.number as f64, part.value, part.other, part.contribution]);
+            }
+            Ok(parts.len() as i64)
+        })
+    }
+
+    /// Add variances of features to sums by kind of pod, see `Decider::add_variances`.
+    fn steersman_decider_variances(decider: i64, class: i64, sums: out f64[120], counts: out f64[4]) {
+        with_decider(decider, |decider| {
+            let (c, _) = decider.pod(class, 0)?;
+            decider.add_variances(c, sums, counts)?;
+            Ok(0)
+        })
+    }
+
+    /// Add variances of features of a run's nodes now, see `steersman_decider_variances`.
+    fn steersman_engine_variances(engine: i64, class: i64, sums: out f64[120], counts: out f64[4]) {
+        with_engine(engine, |engine| {
+            let (c, _) = engine.decider.pod(class, 0)?;
+            engine.decider.add_variances(c, sums, counts)?;
+            Ok(0)
+        })
+    }
+
+    /// Place requests on devices, see `Requests::play`.
+    fn steersman_requests_play(
+        sizes: in i64[size_count],
+        size_count: usize,
+        sequence: in i64[length],
+        chosen: out i64[length],
+        length: usize,
+        grain: usize,
+        table: in f64[AMOUNTS],
+        devices: out i64[AMOUNTS],
+    ) {
+        answer(|| {
+            Requests::new(sizes, sequence)?.play(grain, table, devices, chosen);
+            Ok(0)
+        })
+    }
+
+    /// Undo `steersman_requests_play`, see `Requests::undo`.
+    fn steersman_requests_undo(
+        sizes: in i64[size_count],
+        size_count: usize,
+        sequence: in i64[length],
+        chosen: in i64[length],
+        length: usize,
+        devices: out i64[AMOUNTS],
+        sums: out f64[AMOUNTS],
+        counts: out f64[AMOUNTS],
+    ) {
+        answer(|| Requests::new(sizes, sequence)?.undo(chosen, devices, sums, counts).map(|()| 0))
+    }
+
+    /// Write the rewards of actions, [E], from the states before and after them, [E, 16] each.
+    fn steersman_rewards(
+        objectives: in i64[objective_count],
+        weights: in f64[objective_count],
+        objective_count: usize,
+        before: in f64[16 * count],
+        after: in f64[16 * count],
+        rewards: out f64[count],
+        count: usize,
+    ) {
+        answer(|| write_rewards(objectives, weights, before, after, rewards).map(|()| 0))
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::doors::doors;
 use super::{Object, answer, fill, keep, with_model};
 use crate::arrays::{Arrays, Result};
 use crate::live_model::{LiveModel, PodOfModel};
@@ -14,239 +15,137 @@ fn with_question(bytes: &[u8], call: impl FnOnce(Question) -> Result<i64>) -> i6
     answer(|| call(Question::read(&Arrays::new(bytes)?)?))
 }
 
-/// Write a rule's scores by node, -inf where the pod may not run, by metrics of a live cluster; see `write_scores`.
-///
-/// # Safety
-/// `bytes` has `length` bytes, and `scores` room for `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_telemetry_scores(
-    bytes: *const u8,
-    length: usize,
-    rule: i64,
-    scores: *mut f64,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, scores) =
-        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts_mut(scores, count)) };
-    with_question(bytes, |mut question| {
-        question.substitute();
-        write_scores(MetricRule::read(rule)?, &question, scores).map(|()| 0)
-    })
-}
+doors! {
+    /// Write a rule's scores by node, -inf where the pod may not run, by metrics of a live cluster; see `write_scores`.
+    fn steersman_telemetry_scores(
+        bytes: in u8[length],
+        length: usize,
+        rule: i64,
+        scores: out f64[count],
+        count: usize,
+    ) {
+        with_question(bytes, |mut question| {
+            question.substitute();
+            write_scores(MetricRule::read(rule)?, &question, scores).map(|()| 0)
+        })
+    }
 
-/// Write what distinguishes a node from another, rows of three numbers; return how many, see `contributions`.
-///
-/// # Safety
-/// `bytes` has `length` bytes, and `parts` room for `count` numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_telemetry_contributions(
-    bytes: *const u8,
-    length: usize,
-    rule: i64,
-    node: usize,
-    other: usize,
-    parts: *mut f64,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, parts) =
-        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts_mut(parts, count)) };
-    with_question(bytes, |mut question| {
-        question.substitute();
-        let found = contributions(MetricRule::read(rule)?, &mut question, node, other)?;
-        let flat = found.as_flattened();
-        parts.get_mut(..flat.len()).ok_or("there is no room for all parts")?.copy_from_slice(flat);
-        Ok(found.len() as i64)
-    })
-}
+    /// Write what distinguishes a node from another, rows of three numbers; return how many, see `contributions`.
+    fn steersman_telemetry_contributions(
+        bytes: in u8[length],
+        length: usize,
+        rule: i64,
+        node: usize,
+        other: usize,
+        parts: out f64[count],
+        count: usize,
+    ) {
+        with_question(bytes, |mut question| {
+            question.substitute();
+            let found = contributions(MetricRule::read(rule)?, &mut question, node, other)?;
+            let flat = found.as_flattened();
+            parts.get_mut(..flat.len()).ok_or("there is no room for all parts")?.copy_from_slice(flat);
+            Ok(found.len() as i64)
+        })
+    }
 
-/// Write the nodes that a pod's hard limit of latency leaves; return what became of the limit, see `LimitOutcome`.
-///
-/// # Safety
-/// `bytes` has `length` bytes, and `mask` room for `count` flags.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_telemetry_limit(
-    bytes: *const u8,
-    length: usize,
-    mask: *mut i8,
-    count: usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, mask) =
-        unsafe { (std::slice::from_raw_parts(bytes, length), std::slice::from_raw_parts_mut(mask, count)) };
-    with_question(bytes, |mut question| {
-        question.substitute();
-        let outcome = question.view.keep_hard_limit(&question.pod, &mut question.mask);
-        fill(mask, &question.mask)?;
-        Ok(outcome as i64)
-    })
-}
+    /// Write the nodes that a pod's hard limit of latency leaves; return what became of the limit, see `LimitOutcome`.
+    fn steersman_telemetry_limit(bytes: in u8[length], length: usize, mask: out i8[count], count: usize) {
+        with_question(bytes, |mut question| {
+            question.substitute();
+            let outcome = question.view.keep_hard_limit(&question.pod, &mut question.mask);
+            fill(mask, &question.mask)?;
+            Ok(outcome as i64)
+        })
+    }
 
-/// Write what a network observes of a live cluster: rows of nodes, the pod, the cluster.
-///
-/// # Safety
-/// `bytes` has `length` bytes, `lengths` three numbers, and the arrays room for so many.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_telemetry_observe(
-    bytes: *const u8,
-    length: usize,
-    nodes: *mut f32,
-    pod: *mut f32,
-    context: *mut f32,
-    lengths: *const usize,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, nodes, pod, context) = unsafe {
-        let lengths = std::slice::from_raw_parts(lengths, 3);
-        (
-            std::slice::from_raw_parts(bytes, length),
-            std::slice::from_raw_parts_mut(nodes, lengths[0]),
-            std::slice::from_raw_parts_mut(pod, lengths[1]),
-            std::slice::from_raw_parts_mut(context, lengths[2]),
-        )
-    };
-    with_question(bytes, |question| question.observe(nodes, pod, context).map(|()| 0))
-}
+    /// Write what a network observes of a live cluster: rows of nodes, the pod, the cluster.
+    fn steersman_telemetry_observe(
+        bytes: in u8[length],
+        length: usize,
+        nodes: out f32[lengths[0]],
+        pod: out f32[lengths[1]],
+        context: out f32[lengths[2]],
+        lengths: in usize[3],
+    ) {
+        with_question(bytes, |question| question.observe(nodes, pod, context).map(|()| 0))
+    }
 
-/// Write the estimated state after the pod's placement on a node of a live cluster, 15 numbers, and its reward.
-///
-/// # Safety
-/// `bytes` has `length` bytes, `objectives` and `weights` have `count` numbers, and `outcome` has room for 16.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_telemetry_outcome(
-    bytes: *const u8,
-    length: usize,
-    node: i64,
-    objectives: *const i64,
-    weights: *const f64,
-    count: usize,
-    outcome: *mut f64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (bytes, objectives, weights, outcome) = unsafe {
-        (
-            std::slice::from_raw_parts(bytes, length),
-            std::slice::from_raw_parts(objectives, count),
-            std::slice::from_raw_parts(weights, count),
-            std::slice::from_raw_parts_mut(outcome, 16),
-        )
-    };
-    with_question(bytes, |question| {
-        let objectives = objectives.iter().zip(weights);
-        let objectives = objectives.map(|(number, weight)| Ok((TelemetryObjective::read(*number)?, *weight)));
-        let (state, reward) = question.outcome(node, &objectives.collect::<Result<Vec<_>>>()?)?;
-        outcome[..15].copy_from_slice(&state.numbers());
-        outcome[15] = reward;
-        Ok(0)
-    })
-}
+    /// Write the estimated state after the pod's placement on a node of a live cluster, 15 numbers, and its reward.
+    fn steersman_telemetry_outcome(
+        bytes: in u8[length],
+        length: usize,
+        node: i64,
+        objectives: in i64[count],
+        weights: in f64[count],
+        count: usize,
+        outcome: out f64[16],
+    ) {
+        with_question(bytes, |question| {
+            let objectives = objectives.iter().zip(weights);
+            let objectives = objectives.map(|(number, weight)| Ok((TelemetryObjective::read(*number)?, *weight)));
+            let (state, reward) = question.outcome(node, &objectives.collect::<Result<Vec<_>>>()?)?;
+            outcome[..15].copy_from_slice(&state.numbers());
+            outcome[15] = reward;
+            Ok(0)
+        })
+    }
 
-/// Make a model of a live cluster's telemetry, see `LiveModel::read`; return its number.
-///
-/// # Safety
-/// `bytes` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_model_new(bytes: *const u8, length: usize) -> i64 {
-    // SAFETY: the caller's, as above.
-    let bytes = unsafe { std::slice::from_raw_parts(bytes, length) };
-    answer(|| Ok(keep(Object::Model(Arc::new(Mutex::new(LiveModel::read(&Arrays::new(bytes)?)?))))))
-}
+    /// Make a model of a live cluster's telemetry, see `LiveModel::read`; return its number.
+    fn steersman_model_new(bytes: in u8[length], length: usize) {
+        answer(|| Ok(keep(Object::Model(Arc::new(Mutex::new(LiveModel::read(&Arrays::new(bytes)?)?))))))
+    }
 
-/// Add a node, see `LiveModel::add_node`.
-///
-/// # Safety
-/// `capacity` has three numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_model_add_node(
-    model: i64,
-    capacity: *const i64,
-    zone: i64,
-    system: f64,
-    time: f64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let capacity = unsafe { std::slice::from_raw_parts(capacity, 3) };
-    let capacity = [capacity[0], capacity[1], capacity[2]];
-    with_model(model, |model| model.add_node(capacity, zone, system, time).map(|()| 0))
-}
+    /// Add a node, see `LiveModel::add_node`.
+    fn steersman_model_add_node(model: i64, capacity: in i64[3], zone: i64, system: f64, time: f64) {
+        let capacity = [capacity[0], capacity[1], capacity[2]];
+        with_model(model, |model| model.add_node(capacity, zone, system, time).map(|()| 0))
+    }
 
-/// Change the capacity of a node.
-///
-/// # Safety
-/// `capacity` has three numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_model_change_node(model: i64, node: i64, capacity: *const i64, time: f64) -> i64 {
-    // SAFETY: the caller's, as above.
-    let capacity = unsafe { std::slice::from_raw_parts(capacity, 3) };
-    let capacity = [capacity[0], capacity[1], capacity[2]];
-    with_model(model, |model| model.change_node(node, capacity, time).map(|()| 0))
-}
+    /// Change the capacity of a node.
+    fn steersman_model_change_node(model: i64, node: i64, capacity: in i64[3], time: f64) {
+        let capacity = [capacity[0], capacity[1], capacity[2]];
+        with_model(model, |model| model.change_node(node, capacity, time).map(|()| 0))
+    }
 
-/// Remove a node, see `LiveModel::remove_node`.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_model_remove_node(model: i64, node: i64, time: f64) -> i64 {
-    with_model(model, |model| model.remove_node(node, time).map(|()| 0))
-}
+    /// Remove a node, see `LiveModel::remove_node`.
+    fn steersman_model_remove_node(model: i64, node: i64, time: f64) {
+        with_model(model, |model| model.remove_node(node, time).map(|()| 0))
+    }
 
-/// Bind a pod to a node, see `LiveModel::bind`; `numbers` are milli-CPU, bytes of memory, kind, whether it has users, the
-/// seed of its owner and its own; `limits` the soft and the hard one in milliseconds.
-///
-/// # Safety
-/// `numbers` has six numbers, and `limits` two.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_model_bind(
-    model: i64,
-    pod: i64,
-    node: i64,
-    numbers: *const i64,
-    limits: *const f64,
-    time: f64,
-) -> i64 {
-    // SAFETY: the caller's, as above.
-    let (numbers, limits) = unsafe { (std::slice::from_raw_parts(numbers, 6), std::slice::from_raw_parts(limits, 2)) };
-    let described = PodOfModel {
-        cpu: numbers[0],
-        memory: numbers[1],
-        kind: numbers[2],
-        has_users: numbers[3] != 0,
-        seeds: [numbers[4], numbers[5]],
-        limits: [limits[0], limits[1]],
-    };
-    with_model(model, |model| model.bind(pod, &described, node, time).map(|()| 0))
-}
+    /// Bind a pod to a node, see `LiveModel::bind`; `numbers` are milli-CPU, bytes of memory, kind, whether it has users, the
+    /// seed of its owner and its own; `limits` the soft and the hard one in milliseconds.
+    fn steersman_model_bind(model: i64, pod: i64, node: i64, numbers: in i64[6], limits: in f64[2], time: f64) {
+        let described = PodOfModel {
+            cpu: numbers[0],
+            memory: numbers[1],
+            kind: numbers[2],
+            has_users: numbers[3] != 0,
+            seeds: [numbers[4], numbers[5]],
+            limits: [limits[0], limits[1]],
+        };
+        with_model(model, |model| model.bind(pod, &described, node, time).map(|()| 0))
+    }
 
-/// Forget a pod, see `LiveModel::unbind`.
-#[unsafe(no_mangle)]
-pub extern "C" fn steersman_model_unbind(model: i64, pod: i64, time: f64) -> i64 {
-    with_model(model, |model| model.unbind(pod, time).map(|()| 0))
-}
+    /// Forget a pod, see `LiveModel::unbind`.
+    fn steersman_model_unbind(model: i64, pod: i64, time: f64) {
+        with_model(model, |model| model.unbind(pod, time).map(|()| 0))
+    }
 
-/// Write what a scrape of a node shows, see `LiveModel::scrape`; return 1, or 0 if it cannot be reached.
-///
-/// # Safety
-/// `sample` has room for seven numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_model_scrape(model: i64, node: i64, time: f64, sample: *mut f64) -> i64 {
-    // SAFETY: the caller's, as above.
-    let sample = unsafe { std::slice::from_raw_parts_mut(sample, 7) };
-    with_model(model, |model| {
-        let found = model.scrape(node, time)?;
-        sample.copy_from_slice(&found.unwrap_or([f64::NAN; 7]));
-        Ok(i64::from(found.is_some()))
-    })
-}
+    /// Write what a scrape of a node shows, see `LiveModel::scrape`; return 1, or 0 if it cannot be reached.
+    fn steersman_model_scrape(model: i64, node: i64, time: f64, sample: out f64[7]) {
+        with_model(model, |model| {
+            let found = model.scrape(node, time)?;
+            sample.copy_from_slice(&found.unwrap_or([f64::NAN; 7]));
+            Ok(i64::from(found.is_some()))
+        })
+    }
 
-/// Write the true state, see `LiveModel::truth`.
-///
-/// # Safety
-/// `truth` has room for twelve numbers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn steersman_model_truth(model: i64, time: f64, truth: *mut f64) -> i64 {
-    // SAFETY: the caller's, as above.
-    let truth = unsafe { std::slice::from_raw_parts_mut(truth, 12) };
-    with_model(model, |model| {
-        truth.copy_from_slice(&model.truth(time)?);
-        Ok(0)
-    })
+    /// Write the true state, see `LiveModel::truth`.
+    fn steersman_model_truth(model: i64, time: f64, truth: out f64[12]) {
+        with_model(model, |model| {
+            truth.copy_from_slice(&model.truth(time)?);
+            Ok(0)
+        })
+    }
 }
