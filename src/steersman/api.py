@@ -31,6 +31,8 @@ from steersman.evaluation.experiment import Experiment, generated_experiment
 from steersman.evaluation.generated import GeneratedOptions
 from steersman.objectives import registry as objectives
 from steersman.objectives.measures import Objective
+from steersman.orders import registry as orders
+from steersman.orders.order import Order
 from steersman.policies import registry as policy_registry
 from steersman.policies.base import Policy
 from steersman.policies.networks import registry as networks
@@ -449,6 +451,11 @@ def register_policy(name: str, policy: object) -> None:
 def register_objective(objective: Objective) -> None:
     """Register an objective of your own for this process. Raises UsageError: it is not an `Objective`."""
     objectives.REGISTRY.register(objective)
+
+
+def register_order(order: Order | type[Order]) -> None:
+    """Register an order of your own for this process. Raises UsageError: it is not an `Order`."""
+    orders.REGISTRY.register(order)
 
 
 def register_format(workload_format: WorkloadFormat | type[WorkloadFormat]) -> None:

@@ -24,6 +24,11 @@ tanh = made_up_network:TANH
 [steersman.objectives]
 even-cpu = made_up_objective:EVEN
 broken-objective = made_up_objective:MISSING
+
+[steersman.orders]
+largest-first = made_up_order:LARGEST_FIRST
+fails = made_up_order:FAILS
+no-number = made_up_order:NO_NUMBER
 """
 SCENE = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--node-memory", "64Gi")
 TINY = ("--validation-episodes", "1", "--hidden", "8", "--output", "run")
@@ -126,3 +131,32 @@ def test_an_algorithm_that_is_not_installed_is_named_by_its_module(tmp_path):
         assert done.returncode == 2
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_an_installed_order_decides_who_goes_next(installed, tmp_path):
+    timed = ("--workload", "default-small", "--protocol", "timed", "--load", "1.1", "--policy", "fgd")
+    done = steersman(tmp_path, "simulate", *timed, "--order", "largest-first:easy", "--output", "run", path=installed)
+    assert done.returncode == 0, done.stderr
+    waits = ("--format", "json", "--seeds", "1", "--output", "out")
+    policies = ("fgd", "fgd+largest", "fgd+largest-first")
+    done = steersman(tmp_path, "evaluate", *timed[:-2], "--policy", *policies, *waits, path=installed)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    found = {policy: [row["mean"] for row in rows if row["policy"] == policy] for policy in policies}
+    assert found["fgd+largest-first"] == found["fgd+largest"] != found["fgd"]
+
+
+@pytest.mark.parametrize(
+    ("order", "says"),
+    [
+        ("fails", "order 'fails' failed: ZeroDivisionError: division by zero (made_up_order.py, line "),
+        ("no-number", "order 'no-number': expected a score of each of "),
+        ("larges-first", "unknown order 'larges-first'; did you mean 'largest-first'?"),
+    ],
+)
+def test_an_order_that_fails_is_one_line(installed, tmp_path, order, says):
+    timed = ("--workload", "default-small", "--protocol", "timed", "--load", "1.1", "--policy", "fgd")
+    done = steersman(tmp_path, "simulate", *timed, "--order", order, "--output", "run", path=installed)
+    assert done.returncode in (1, 2)
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -232,7 +232,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
         total, time = self._execution.described.totals[heads], self._standing.time[heads]
         pods = [self._execution.simulator.workload.pods[i] for i in self._execution.plan.pods[heads]]
         if order.score == scores.GIVEN:
-            values = order.given(time, total, pods)
+            values = order.scores_at_arrival(time, total, pods)
         else:
             now = self._now.time
             moment = np.full((len(heads), 3), (self._free(), self._now.waiting, 0.0))

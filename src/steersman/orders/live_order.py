@@ -15,7 +15,7 @@ from steersman.cluster.gpu_units import mean_milli, requested_milli
 from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.cluster.pod_query import NamespaceUse
 from steersman.cluster.state import ClusterState
-from steersman.core.errors import UsageError
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import CoreOrder, Heads
 from steersman.orders import scores
 from steersman.orders.live_history import LiveHistory, written
@@ -100,7 +100,8 @@ def live_order(order: Order, history: LiveHistory) -> LiveOrder | None:
 class LiveOrder:
     """An order, which passes `check_live`, with groups of equal pods; the clock is monotonic, in seconds.
 
-    `free` returns the free share of the cluster, for learned orders; `use` is for the order `fair`.
+    `free` returns the free share of the cluster, for learned orders; `use` is for the order `fair`. `on_failure` is
+    called with the error of a user's order.
     """
 
     def __init__(self, order: Order, history: LiveHistory, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,9 +109,11 @@ class LiveOrder:
         self.size = ClusterSize()
         self.free: Callable[[], float] = lambda: 1.0
         self.use = NamespaceUse()
+        self.on_failure: Callable[[SteersmanError], None] = lambda _: None
+        self._clock, self._began = clock, clock()
         self._kind = scores.GIVEN if order.follows_age else order.score
         self._core = CoreOrder(
-            history.core, self._kind, np.array(order.weights, dtype=np.float64), order.ageing, clock()
+            history.core, self._kind, np.array(order.weights, dtype=np.float64), order.ageing, self._began
         )
         self._known_use = -1
         # Of the order `fair`: the namespace of each group that has pods, and the number of its pods.
@@ -155,7 +158,7 @@ class LiveOrder:
         if self._kind == scores.GIVEN:
             if not self.order.follows_age:
                 size = self._size_of(pod.requests)
-                given = float(self.order.given(np.zeros(1), np.full(1, size), [pod])[0])
+                given = self._given(pod, size)
         elif self._kind != scores.FAIR:
             size, stated = self._size_of(pod.requests), self.order.run_times.known(pod)
         group, waits_for_owner = self._core.join(pod.priority, size, given, stated, *self._kind_of(pod, stated))
@@ -165,6 +168,15 @@ class LiveOrder:
                 self._namespaces[group] = pod.namespace
                 self._known_use = -1
         return group, waits_for_owner
+
+    def _given(self, pod: Pod, size: float) -> float:
+        """Return the score of a pod that arrives; a pod that a user's order fails on goes last."""
+        time = np.full(1, self._clock() - self._began)
+        try:
+            return float(self.order.scores_at_arrival(time, np.full(1, size), [pod])[0])
+        except SteersmanError as error:
+            self.on_failure(error)
+            return math.inf
 
     def _kind_of(self, pod: Pod, stated: float) -> tuple[bytes, str, str]:
         """Return what tells a pod from others beside its size: nothing where the order asks for nothing."""

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod
-from steersman.core.errors import UsageError
+from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.extensions import attribute_errors
 from steersman.orders import scores
 
 Source = Literal["auto", "stated", "history", "oracle", "none"]
@@ -154,6 +155,16 @@ class Order:
         `size`: [A] requested GPUs, or CPUs where no pod requests a GPU.
         """
         return time
+
+    def scores_at_arrival(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
+        """Return `given`, checked. Raises SteersmanError: a user's order failed, or a score is not a number."""
+        with attribute_errors(f"order {self.name!r}"):
+            found = np.asarray(self.given(time, size, pods), dtype=np.float64)
+        if found.shape != time.shape or np.isnan(found).any():
+            raise SteersmanError(
+                f"order {self.name!r}: expected a score of each of {len(time)} pods, all of them numbers"
+            )
+        return found
 
 
 class _Smallest(Order):

@@ -18,6 +18,7 @@ from safetensors.numpy import save
 
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError, SteersmanError, UsageError, unknown_name
+from steersman.core.extensions import Registry, attribute_errors
 from steersman.core.handles import OrderFileHandle
 from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import scores
@@ -111,6 +112,8 @@ def _opened(file: Path) -> OrderFileHandle:
         raise InputError(file, "", field, problem) from None
 
 
+REGISTRY: Registry[Order] = Registry("order", "steersman.orders", Order, BUILT_IN)
+"""Orders by name. Users' own are classes whose method `given` scores pods at their arrival."""
 AGEING = "ageing:"
 LEARNED_NAME = "learned"
 """In the card of a policy file, the name of the order of its weights."""
@@ -125,7 +128,7 @@ def find_order(spec: str) -> Order:
     text = _read(spec)
     if text.name.endswith(SUFFIX):
         return _of_file(spec, text)
-    order = BUILT_IN.get(text.name)
+    order = REGISTRY.get(text.name)
     if order is None:
         if not text.name:
             named = f"expected one such as {AGE.name}{spec}"
@@ -136,8 +139,9 @@ def find_order(spec: str) -> Order:
             *(f"NAME:{'|'.join(OVERTAKING)}", f"NAME@{'|'.join(SOURCES)}"),
             *(f"NAME@{AGEING}TIME", f"an order file (order{SUFFIX})"),
         )
-        raise unknown_name("order", text.name, tuple(BUILT_IN), *others)
-    return replace(_with_settings(spec, order, text), name=spec)
+        raise unknown_name("order", text.name, REGISTRY.names(), *others)
+    with attribute_errors(f"order {text.name!r}"):  # a user's class may not be one that can be copied
+        return replace(_with_settings(spec, order, text), name=spec)
 
 
 def file_of(spec: str) -> Path | None:

@@ -219,7 +219,7 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         columns.append(account[coming])
     given = plan.time
     if order.score == scores.GIVEN and not order.follows_age:
-        given = np.asarray(order.given(plan.time, total, [workload_pods[i] for i in pods]), dtype=np.float64)
+        given = order.scores_at_arrival(plan.time, total, [workload_pods[i] for i in pods])
         columns.append(np.unique(given[coming], return_inverse=True)[1])
     elif order.uses_estimates:
         # Scores are functions of size, estimate and age; gangs of a shape may differ in size.

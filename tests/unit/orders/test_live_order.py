@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from tests.support.errors import raises
@@ -9,9 +11,10 @@ from tests.support.errors import raises
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
+from steersman.core.interface import HEAD
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import ClusterSize, LiveOrder, check_live, cluster_size, free_share, live_order
-from steersman.orders.order import AGE, ANYBODY, BUILT_IN, EASY, Order
+from steersman.orders.order import AGE, ANYBODY, BUILT_IN, EASY, Floats, Order
 from steersman.orders.registry import find_order
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.simulation.run import Simulator
@@ -120,6 +123,27 @@ def test_equal_pods_share_a_group() -> None:
     assert len(set(groups)) == 4
     assert [order.join(pod)[1] for pod in made] == [True, True, False, False, False, False]
     assert order.estimate(groups[2]) == 9.0
+
+
+class ByName(Order):
+    """A user's order: fails on pods without a number in their names."""
+
+    __slots__ = ()
+
+    def given(self, time: Floats, size: Floats, pods: Sequence[Pod]) -> Floats:
+        return np.array([float(pod.name.rpartition("-")[2]) for pod in pods])
+
+
+def test_a_pod_on_which_a_users_order_fails_goes_last() -> None:
+    order, failures = LiveOrder(ByName("by-name"), LiveHistory(), lambda: 0.0), list[str]()
+    order.on_failure = lambda error: failures.append(str(error))
+    names = ("pod-2", "pod-x", "pod-1", "pod-nan")
+    groups = [order.join(Pod(name, PodClass(requests(1, 1))))[0] for name in names]
+    heads = np.array([(group, 0.0, number, 0.0) for number, group in enumerate(groups)], dtype=HEAD)
+    assert order.first(heads, len(groups), 1.0, 4) == 2
+    assert heads["score"].tolist() == [2.0, np.inf, 1.0, np.inf]
+    assert failures[0].startswith("order 'by-name' failed: ValueError: could not convert string to float: 'x'")
+    assert failures[1] == "order 'by-name': expected a score of each of 1 pods, all of them numbers"
 
 
 def test_groups_without_pods_are_forgotten() -> None:

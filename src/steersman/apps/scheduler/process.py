@@ -129,6 +129,8 @@ class LiveScheduler(Scheduler):
         self.binding_check = BindingCheck(lambda: self.binder.errors)
         reporter = StatusReporter(self.metrics, self.events, self.conditions, self.binding_check.bound)
         history = LiveHistory() if settings.history is None else settings.history
+        if (order := live_order(settings.order, history)) is not None:
+            order.on_failure = lambda error: log.error("a pod has no score and goes last", error=str(error))
         self._learns_from_ended = settings.run_times is not None or settings.order.learns_run_times
         self.run_times = RunTimeObserver(history, self.metrics.estimated, learns_from_ended=self._learns_from_ended)
         selectors = self.policy_manager.selectors(client)
@@ -140,7 +142,7 @@ class LiveScheduler(Scheduler):
             self._may_decide,
             lambda: self.election.identity if self.election is not None and self.election.succeeds else "",
             selectors,
-            order=live_order(settings.order, history),
+            order=order,
         )
         reflectors |= {reflector.resource: reflector for reflector in self.cache.reflectors}
         self._alive_at = time.monotonic()
