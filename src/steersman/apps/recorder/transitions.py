@@ -100,21 +100,21 @@ class EpisodeContext:
 class ObservationBuilder:
     """Nodes that stay the same, and the pods on them."""
 
-    def __init__(self, known: EpisodeContext, nodes: Sequence[Node], pods: Mapping[str, PlacedPod]) -> None:
-        self.known, self.names = known, [node.name for node in nodes]
+    def __init__(self, context: EpisodeContext, nodes: Sequence[Node], pods: Mapping[str, PlacedPod]) -> None:
+        self.context, self.names = context, [node.name for node in nodes]
         state = self.state = ClusterState(nodes)
-        self._classes = {pod.pod_class: state.class_id(pod.pod_class) for pod in known.pods}
-        for pod in known.pods:
+        self._classes = {pod.pod_class: state.class_id(pod.pod_class) for pod in context.pods}
+        for pod in context.pods:
             state.labels_id(pod)
-        self.eligible = eligible_nodes(state.table, known.demand)
+        self.eligible = eligible_nodes(state.table, context.demand)
         self._racks = node_places(nodes).rack
         self._owner_pods: dict[int, Counter[int]] = {}  # of an owner, by slot
         for key, placed in pods.items():
             if placed.node in state.slots:
                 self._place(key, placed)
-        view = ClusterView(state, profile=known.profile, leftovers=known.leftovers)
+        view = ClusterView(state, profile=context.profile, leftovers=context.leftovers)
         self._live = LiveCore(view, heuristic("best-fit"))
-        self._observations = LiveObservations(known.view, self._live)
+        self._observations = LiveObservations(context.view, self._live)
 
     def slot(self, name: str) -> int | None:
         """Return the slot of a node, None if it is unknown."""
@@ -154,7 +154,7 @@ class ObservationBuilder:
 
     def _of_owner(self, pod: Pod) -> Counter[int]:
         """Return how many pods of a pod's owner run, by slot; none if it has no owner."""
-        owner = self.known.owner(pod)
+        owner = self.context.owner(pod)
         return Counter() if owner < 0 else self._owner_pods.setdefault(owner, Counter())
 
     def _place(self, key: str, placed: PlacedPod) -> int:
@@ -240,8 +240,8 @@ def _joined(
 class EventLogReader:
     """Player of a log."""
 
-    def __init__(self, entries: Sequence[LoggedEvent], scheduler_name: str, known: EpisodeContext) -> None:
-        self.entries, self.scheduler_name, self.known = entries, scheduler_name, known
+    def __init__(self, entries: Sequence[LoggedEvent], scheduler_name: str, context: EpisodeContext) -> None:
+        self.entries, self.scheduler_name, self.context = entries, scheduler_name, context
         self.found = Transitions()
         self.nodes: dict[str, Node] = {}
         self.columns: dict[str, int] = {}  # of nodes, by name
@@ -311,7 +311,7 @@ class EventLogReader:
         decided = self._remove_pending(event.key)
         here = event.node in self.nodes
         if here and self.stage is None:
-            self.stage = ObservationBuilder(self.known, list(self.nodes.values()), self.placed)
+            self.stage = ObservationBuilder(self.context, list(self.nodes.values()), self.placed)
         if here and self.stage is not None:
             self._place(event.key, placed, self.stage, waiting, decided=decided)
         else:

@@ -172,13 +172,13 @@ class ObjectHandler:
     """Handler of the events of nodes or pods."""
 
     def __init__(
-        self, known: Mapping[str, object], put: Callable[[msgspec.Raw], None], drop: Callable[[str], None]
+        self, kept: Mapping[str, object], put: Callable[[msgspec.Raw], None], drop: Callable[[str], None]
     ) -> None:
-        self._known, self._put, self._drop = known, put, drop
+        self._kept, self._put, self._drop = kept, put, drop
 
     def keep(self, keys: Set[str]) -> None:
         """Keep these objects alone, after a list."""
-        for key in self._known.keys() - keys:
+        for key in self._kept.keys() - keys:
             self._drop(key)
 
     def change(self, kind: EventType, obj: msgspec.Raw) -> None:

@@ -268,10 +268,10 @@ class Api:
 
     @contextmanager
     def _extender_scorer(
-        self, args: ExtenderArgs, pod: Pod, known: CachedPod | None
+        self, args: ExtenderArgs, pod: Pod, cached: CachedPod | None
     ) -> Iterator[tuple[NodeScorer, PodQuery]]:
         if self.watched is not None:
-            with self.watched.query(pod, known) as result:
+            with self.watched.query(pod, cached) as result:
                 yield result
             return
         if args.nodes is None:

@@ -116,7 +116,7 @@ class VolumeFit:
 
 
 def fit(
-    known: VolumeObjects,
+    objects: VolumeObjects,
     claims: Sequence[PodClaim],
     pod_uid: str,
     table: NodeTable,
@@ -129,16 +129,16 @@ def fit(
     inline = {claim.attachment for claim in claims if claim.attachment is not None}
     claims = [claim for claim in claims if claim.attachment is None]
     # Volumes inside the pod have no claim that could be missing or unbound.
-    if problem := _problem(known, claims, pod_uid):
+    if problem := _problem(objects, claims, pod_uid):
         return VolumeFit(problem)
-    pod_claims = [known.claims[claim.key] for claim in claims]
-    attached = inline | {found for claim in pod_claims if (found := _attachment(known, claim)) is not None}
+    pod_claims = [objects.claims[claim.key] for claim in claims]
+    attached = inline | {found for claim in pod_claims if (found := _attachment(objects, claim)) is not None}
     volume_fit = VolumeFit()
     volume_fit.refusals = [
         [(IN_USE, _in_use_elsewhere(pod_claims, table, in_use))],
-        _limits(known, attached, table, in_use),
-        _bind(known, pod_claims, table, volume_fit),
-        [(ZONE_CONFLICT, _in_other_zones(known, pod_claims, table))],
+        _limits(objects, attached, table, in_use),
+        _bind(objects, pod_claims, table, volume_fit),
+        [(ZONE_CONFLICT, _in_other_zones(objects, pod_claims, table))],
     ]
     return volume_fit
 
@@ -156,13 +156,13 @@ def volume_nodes(volume: Volume, table: NodeTable) -> Mask:
     return allowed
 
 
-def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> str:
+def _problem(objects: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> str:
     """Return why a pod fits nowhere until its claims change."""
     for needed in claims:
-        if needed.key not in known.claims and not needed.is_ephemeral:
+        if needed.key not in objects.claims and not needed.is_ephemeral:
             return f'persistentvolumeclaim "{needed.name}" not found'
     for needed in claims:
-        claim = known.claims.get(needed.key)
+        claim = objects.claims.get(needed.key)
         if claim is None:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{needed.name}"'
         if claim.status.phase == "Lost":
@@ -176,19 +176,19 @@ def _problem(known: VolumeObjects, claims: Sequence[PodClaim], pod_uid: str) -> 
         if needed.is_ephemeral and not any(owner.controller and owner.uid == pod_uid for owner in owners):
             return f"PVC {needed.key} was not created for pod {needed.made_for} (pod is not owner)"
     for needed in claims:
-        claim = known.claims[needed.key]
-        if not claim.is_bound and (claim.spec.volume_name or not waits_for_consumer(known, claim)):
+        claim = objects.claims[needed.key]
+        if not claim.is_bound and (claim.spec.volume_name or not waits_for_consumer(objects, claim)):
             return UNBOUND
     for needed in claims:
-        volume = known.claims[needed.key].spec.volume_name
-        if volume and volume not in known.volumes and not needed.is_ephemeral:  # the zone of such volumes is not read
+        volume = objects.claims[needed.key].spec.volume_name
+        if volume and volume not in objects.volumes and not needed.is_ephemeral:  # the zone of such volumes is not read
             return f'persistentvolume "{volume}" not found'
     return ""
 
 
-def waits_for_consumer(known: VolumeObjects, claim: VolumeClaim) -> bool:
+def waits_for_consumer(objects: VolumeObjects, claim: VolumeClaim) -> bool:
     """Return whether a claim gets its volume once a pod that uses it is bound."""
-    storage_class = known.classes.get(claim.class_name)
+    storage_class = objects.classes.get(claim.class_name)
     return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_CONSUMER
 
 
@@ -203,28 +203,28 @@ def _in_use_elsewhere(pod_claims: Sequence[VolumeClaim], table: NodeTable, in_us
 
 
 def _limits(
-    known: VolumeObjects, new: Set[Attachment], table: NodeTable, in_use: Mapping[str, Iterable[str]]
+    objects: VolumeObjects, new: Set[Attachment], table: NodeTable, in_use: Mapping[str, Iterable[str]]
 ) -> list[tuple[str, Mask]]:
     """Return the refusals of NodeVolumeLimits: nodes that lack a driver, and nodes that would exceed a limit."""
     refusals = []
     lacking = ~table.occupied
     for name in sorted({name for name, _ in new}):
-        driver = known.drivers.get(name)
+        driver = objects.drivers.get(name)
         # The API server of 1.36 and earlier stores no such wish of a driver.
         if driver is not None and driver.spec.prevent_pod_scheduling_if_missing:
-            having = (node for node, each in known.nodes.items() if name in (d.name for d in each.spec.drivers or ()))
+            having = (node for node, each in objects.nodes.items() if name in (d.name for d in each.spec.drivers or ()))
             refusals.append((NO_DRIVER.format(name), ~table.names.any_of(list(having)) & ~lacking))
             lacking |= refusals[-1][1]
-    refusals.append((LIMIT, _beyond_limits(known, new, table, in_use) & ~lacking))
+    refusals.append((LIMIT, _beyond_limits(objects, new, table, in_use) & ~lacking))
     return refusals
 
 
 def _beyond_limits(
-    known: VolumeObjects, new: Set[Attachment], table: NodeTable, in_use: Mapping[str, Iterable[str]]
+    objects: VolumeObjects, new: Set[Attachment], table: NodeTable, in_use: Mapping[str, Iterable[str]]
 ) -> Mask:
     """Return the nodes that would exceed a CSI driver's limit of volumes with new ones, [N]."""
     beyond: list[object] = []
-    for name, node in known.nodes.items() if new else ():
+    for name, node in objects.nodes.items() if new else ():
         here: set[tuple[str, str]] | None = None
         for driver in node.spec.drivers or ():
             count = None if driver.allocatable is None else driver.allocatable.count
@@ -232,7 +232,7 @@ def _beyond_limits(
             if count is None or not any(driver.name == each for each, _ in new):
                 continue
             if here is None:
-                here = {found for key in in_use.get(name, ()) if (found := _attachment_of(known, key)) is not None}
+                here = {found for key in in_use.get(name, ()) if (found := _attachment_of(objects, key)) is not None}
             more = sum(1 for each in new - here if each[0] == driver.name)
             # Volumes that the node has attached already cost nothing, even where it is over the limit.
             if more and more + sum(1 for each in here if each[0] == driver.name) > count:
@@ -240,21 +240,21 @@ def _beyond_limits(
     return table.names.any_of(beyond)
 
 
-def _attachment_of(known: VolumeObjects, key: str) -> Attachment | None:
+def _attachment_of(objects: VolumeObjects, key: str) -> Attachment | None:
     """Return what a pod attaches to its node by the key of a claim, or of a volume inside the pod."""
     driver, colon, handle = key.partition(":")  # which the name of a claim cannot have
     if colon:
         return driver, handle
-    claim = known.claims.get(key)
-    return None if claim is None else _attachment(known, claim)
+    claim = objects.claims.get(key)
+    return None if claim is None else _attachment(objects, claim)
 
 
-def _attachment(known: VolumeObjects, claim: VolumeClaim) -> Attachment | None:
+def _attachment(objects: VolumeObjects, claim: VolumeClaim) -> Attachment | None:
     """Return the CSI driver and handle of a claim's volume, or a placeholder before there is one."""
-    volume = known.volumes.get(claim.spec.volume_name)
+    volume = objects.volumes.get(claim.spec.volume_name)
     if volume is not None:
         return volume_attachment(volume)
-    storage_class = known.classes.get(claim.class_name)
+    storage_class = objects.classes.get(claim.class_name)
     if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER, *NOT_COUNTED):
         return None
     return PROVISIONERS.get(storage_class.provisioner, storage_class.provisioner), f"claim {claim.key}"
@@ -264,19 +264,19 @@ def _attachment(known: VolumeObjects, claim: VolumeClaim) -> Attachment | None:
 
 
 def _bind(
-    known: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable, volume_fit: VolumeFit
+    objects: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable, volume_fit: VolumeFit
 ) -> list[tuple[str, Mask]]:
     """Return the refusals of VolumeBinding, and record in `volume_fit` what claims get on each node."""
     conflict, lost = ~table.occupied, np.zeros(len(table), dtype=np.bool_)
     for claim in pod_claims:
         if claim.is_bound:
-            volume = known.volumes.get(claim.spec.volume_name)
+            volume = objects.volumes.get(claim.spec.volume_name)
             if volume is None:
                 lost |= table.occupied
             else:
                 conflict |= ~volume_nodes(volume, table)
     unbound = [each for each in pod_claims if not each.is_bound]
-    chosen = {each.key: known.assumed_nodes.get(each.key) or each.selected_node for each in unbound}
+    chosen = {each.key: objects.assumed_nodes.get(each.key) or each.selected_node for each in unbound}
     unsatisfied, short = ~table.occupied, np.zeros(len(table), dtype=np.bool_)
     for node in filter(None, chosen.values()):
         # The claim is being provisioned for this node, so the pod can go nowhere else.
@@ -288,10 +288,10 @@ def _bind(
         if chosen[claim.key]:
             volume_fit.candidates[claim.key], matched = [], np.full(len(table), -1, dtype=np.int64)
         else:
-            matched = _match(known, claim, table, taken, volume_fit)
+            matched = _match(objects, claim, table, taken, volume_fit)
         volume_fit.matched[claim.key] = matched
         volume_fit.requested[claim.key], volume_fit.storage_class[claim.key] = _size(claim), claim.class_name
-        can, enough, volume_fit.free[claim.key] = _provision(known, claim, table)
+        can, enough, volume_fit.free[claim.key] = _provision(objects, claim, table)
         undecided = ~unsatisfied & ~short & (matched < 0)
         unsatisfied |= undecided & ~can
         short |= undecided & can & ~enough
@@ -301,16 +301,16 @@ def _bind(
 
 
 def _match(
-    known: VolumeObjects, claim: VolumeClaim, table: NodeTable, taken: dict[str, Mask], volume_fit: VolumeFit
+    objects: VolumeObjects, claim: VolumeClaim, table: NodeTable, taken: dict[str, Mask], volume_fit: VolumeFit
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the index of the existing volume that a claim gets on each node, [N], -1 for none."""
-    candidates = [volume for volume in known.volumes.values() if _suits(claim, volume)]
-    own = [volume for volume in candidates if known.is_for(volume, claim)]
+    candidates = [volume for volume in objects.volumes.values() if _suits(claim, volume)]
+    own = [volume for volume in candidates if objects.is_for(volume, claim)]
     if own:
         # As FindMatchingVolume: a volume that is bound in advance precedes all others, whatever their size.
         candidates = own[:1]
     else:
-        candidates = [volume for volume in candidates if not known.is_taken(volume) and _is_available(claim, volume)]
+        candidates = [volume for volume in candidates if not objects.is_taken(volume) and _is_available(claim, volume)]
         # The smallest that suffices is taken.
         candidates.sort(key=volume_bytes)
     matched = np.full(len(table), -1, dtype=np.int64)
@@ -345,14 +345,14 @@ def _is_available(claim: VolumeClaim, volume: Volume) -> bool:
 
 
 def _provision(
-    known: VolumeObjects, claim: VolumeClaim, table: NodeTable
+    objects: VolumeObjects, claim: VolumeClaim, table: NodeTable
 ) -> tuple[Mask, Mask, np.ndarray[Any, np.dtype[np.int64]]]:
     """Return where a volume can be provisioned for a claim, where storage suffices, and how much, see `VolumeFit.free`.
 
     [N] each.
     """
     nowhere, free = np.zeros(len(table), dtype=np.bool_), np.full(len(table), -1, dtype=np.int64)
-    storage_class = known.classes[claim.class_name]
+    storage_class = objects.classes[claim.class_name]
     if storage_class.provisioner in ("", NO_PROVISIONER):
         return nowhere, nowhere, free
     can = table.occupied
@@ -360,12 +360,12 @@ def _provision(
         can = nowhere.copy()
         for term in storage_class.allowed_topologies:
             can |= _topology(term, table)
-    driver = known.drivers.get(storage_class.provisioner)
+    driver = objects.drivers.get(storage_class.provisioner)
     # As hasEnoughCapacity: only drivers that opt in by their CSIDriver are checked, for claims that request storage.
     if driver is None or not driver.spec.storage_capacity or not _size(claim):
         return can, table.occupied, free
     enough = nowhere.copy()
-    for capacity in known.capacities.values():
+    for capacity in objects.capacities.values():
         if capacity.storage_class_name == storage_class.metadata.name and _holds(capacity, _size(claim)):
             # Of several that hold it, kube-scheduler takes any.
             here = _selected_nodes(capacity.node_topology, table) & ~enough
@@ -418,11 +418,11 @@ def volume_bytes(volume: Volume) -> int:
 # Zones
 
 
-def _in_other_zones(known: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable) -> Mask:
+def _in_other_zones(objects: VolumeObjects, pod_claims: Sequence[VolumeClaim], table: NodeTable) -> Mask:
     """Return the nodes outside the zones and regions of bound volumes' labels, [N]."""
     refused = np.zeros(len(table), dtype=np.bool_)
     for claim in pod_claims:
-        volume = known.volumes.get(claim.spec.volume_name)
+        volume = objects.volumes.get(claim.spec.volume_name)
         for key, value in (volume.metadata.labels or {}).items() if volume is not None and claim.is_bound else ():
             if key in ZONE_KEYS:
                 # As VolumeZone: a node without the beta label is compared by its stable one.

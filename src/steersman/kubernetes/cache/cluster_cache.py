@@ -362,9 +362,9 @@ def _mask(devices: Iterable[int]) -> int:
     return sum(1 << device for device in devices)
 
 
-def _with_gpus_of(known: Pod, fresh: Pod) -> Pod:
-    """Return the fresh pod with the known one's GPUs, since anyone may change a running pod's annotations."""
-    was, now = known.requests, fresh.requests
+def _with_gpus_of(previous: Pod, fresh: Pod) -> Pod:
+    """Return the fresh pod with the previous one's GPUs, since anyone may change a running pod's annotations."""
+    was, now = previous.requests, fresh.requests
     gpus = (was.gpu_count, was.gpu_milli, was.gpu_resource)
     if gpus == (now.gpu_count, now.gpu_milli, now.gpu_resource):
         return fresh
