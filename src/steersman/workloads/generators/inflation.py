@@ -26,6 +26,7 @@ LENGTH = 607
 TAP = 273
 LEHMER_MODULUS = (1 << 31) - 1
 DEFAULT_SEED = 89482311  # what Go uses for a seed that is 0 modulo 2^31-1
+Integers = npt.NDArray[np.int64]
 BLOCKS = 16  # blocks of TAP numbers generated at once
 
 
@@ -52,63 +53,81 @@ class GoRand:
         vector = (high << np.uint64(40)) ^ (middle << np.uint64(20)) ^ low ^ _table()
         # Draw k reads vector[(333 - k) mod 607], so this is x[-607], ..., x[-1] in the order of the recurrence.
         self._history = vector[(LENGTH - TAP - 1 - np.arange(LENGTH)) % LENGTH]
-        self._block: list[int] = []
-        self._next = 0
+        self._drawn = np.zeros(0, dtype=np.uint64)
+        self._next = 0  # of the drawn numbers
 
-    def _refill(self) -> None:
-        x = np.empty(LENGTH + BLOCKS * TAP, dtype=np.uint64)
-        x[:LENGTH] = self._history
-        # A number depends on none of the TAP before it, so that many are computed at once.
-        for start in range(LENGTH, len(x), TAP):
-            x[start : start + TAP] = x[start - LENGTH : start - LENGTH + TAP] + x[start - TAP : start]
-        self._history = x[-LENGTH:].copy()
-        self._block = (x[LENGTH:] & np.uint64(0x7FFFFFFFFFFFFFFF)).tolist()
-        self._next = 0
+    def _ahead(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return the next numbers in [0, 2^63), which stay the next ones."""
+        while len(self._drawn) - self._next < count:
+            x = np.empty(LENGTH + BLOCKS * TAP, dtype=np.uint64)
+            x[:LENGTH] = self._history
+            # A number depends on none of the TAP before it, so that many are computed at once.
+            for start in range(LENGTH, len(x), TAP):
+                x[start : start + TAP] = x[start - LENGTH : start - LENGTH + TAP] + x[start - TAP : start]
+            self._history = x[-LENGTH:].copy()
+            self._drawn = np.concatenate([self._drawn[self._next :], x[LENGTH:] & np.uint64(0x7FFFFFFFFFFFFFFF)])
+            self._next = 0
+        return self._drawn[self._next : self._next + count]
+
+    def skip(self, count: int) -> None:
+        """Draw so many numbers."""
+        self._ahead(count)
+        self._next += count
 
     def int63(self) -> int:
         """Return a number in [0, 2^63)."""
-        if self._next == len(self._block):
-            self._refill()
-        value = self._block[self._next]
-        self._next += 1
+        value = int(self._ahead(1)[0])
+        self.skip(1)
         return value
 
     def intn(self, n: int) -> int:
         """Return `rand.Intn(n)`: a number in [0, n), 0 < n < 2^31, by modulo with rejection."""
-        if n & (n - 1) == 0:
-            return (self.int63() >> 32) & (n - 1)
-        limit = (1 << 31) - 1 - (1 << 31) % n
-        value = self.int63() >> 32
-        while value > limit:
-            value = self.int63() >> 32
-        return value % n
+        while True:
+            values, drawn = self.intn_ahead(np.full(1, n))
+            self.skip(drawn)
+            if len(values):
+                return int(values[0])
 
-    def _bounded(self, n: int) -> int:
-        """Return the unexported `int31n` behind `rand.Shuffle`: Lemire's multiplication with rejection."""
-        product = (self.int63() >> 31) * n
-        if product & 0xFFFFFFFF < n:
-            threshold = ((1 << 32) - n) % n
-            while product & 0xFFFFFFFF < threshold:
-                product = (self.int63() >> 31) * n
-        return product >> 32
+    def intn_ahead(self, n: npt.NDArray[np.int64]) -> tuple[Integers, int]:
+        """Return what the next calls of `intn` would, without drawing: the first ones, up to a rejected number.
+
+        Also return how many numbers these calls draw.
+        """
+        values = (self._ahead(len(n)) >> np.uint64(32)).astype(np.int64)
+        is_power = n & (n - 1) == 0
+        rejected = np.flatnonzero(~is_power & (values > (1 << 31) - 1 - (1 << 31) % n))
+        count = int(rejected[0]) if len(rejected) else len(n)
+        return np.where(is_power, values & (n - 1), values % n)[:count], min(count + 1, len(n))
 
     def shuffle(self, items: list[Any]) -> None:
-        """Shuffle a list in place as `rand.Shuffle` does."""
-        for i in range(len(items) - 1, 0, -1):
-            j = self._bounded(i + 1)
-            items[i], items[j] = items[j], items[i]
+        """Shuffle a list in place as `rand.Shuffle` does, by Lemire's multiplication with rejection."""
+        ends = np.arange(len(items), 1, -1, dtype=np.uint64)
+        while len(ends):
+            products = (self._ahead(len(ends)) >> np.uint64(31)) * ends
+            low = products & np.uint64(0xFFFFFFFF)
+            rejected = np.flatnonzero((low < ends) & (low < ((1 << 32) - ends) % ends))
+            taken = int(rejected[0]) if len(rejected) else len(ends)
+            for end, j in zip(ends[:taken].tolist(), (products[:taken] >> np.uint64(32)).tolist(), strict=True):
+                items[end - 1], items[j] = items[j], items[end - 1]
+            # A rejected number is drawn, too, and then another one in its place.
+            self.skip(min(taken + 1, len(ends)))
+            ends = ends[taken:]
 
     def perm(self, n: int) -> list[int]:
         """Return `rand.Perm(n)`: a permutation of 0..n-1."""
-        permutation = [0] * n
-        for i in range(n):
-            j = self.intn(i + 1)
-            permutation[i] = permutation[j]
-            permutation[j] = i
+        permutation, i = [0] * n, 0
+        while i < n:
+            values, drawn = self.intn_ahead(np.arange(i + 1, n + 1))
+            self.skip(drawn)
+            for j in values.tolist():
+                permutation[i] = permutation[j]
+                permutation[j] = i
+                i += 1
         return permutation
 
 
 MAX_DRAWS = 20_000_000  # about 20 seconds, and what fits in memory
+DRAWN_AHEAD = 4_000  # draws of pods that are looked at together
 DISCARDED_DRAWS = 10  # what the published program draws between tuning and the permutation of nodes
 
 
@@ -141,8 +160,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     by_name = sorted(drawable, key=lambda i: workload.pods[i].name)
     there = set(standing)
     random = GoRand(seed)
-    # It draws this number for its log, right after seeding.
-    random.int63()
+    random.skip(1)  # it draws a number for its log, right after seeding
     order = [i for i in (by_name if shuffle else drawable) if i not in there]
     if shuffle:
         random.shuffle(order)
@@ -159,8 +177,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
             f"pods that run already request {running / GPU_MILLI:g}, and the smallest other pod "
             f"{min(demand[i] for i in drawable) / GPU_MILLI:g}; expected a larger --ratio"
         )
-    for _ in range(DISCARDED_DRAWS):
-        random.int63()
+    random.skip(DISCARDED_DRAWS)
     nodes = sorted(np.flatnonzero(workload.eligible).tolist(), key=lambda i: workload.nodes[i].name)
     rank = random.perm(len(nodes))
     ranked = np.empty(len(nodes), dtype=np.int64)
@@ -184,12 +201,24 @@ def _tune(
     total = sum(demand[i] for i in order)
     if total > target:
         while total > target and order:
-            total -= demand[order.pop(random.intn(len(order)))]
+            values, drawn = random.intn_ahead(np.arange(len(order), max(len(order) - DRAWN_AHEAD, 0), -1))
+            for count, value in enumerate(values.tolist(), 1):
+                total -= demand[order.pop(value)]
+                if total <= target:
+                    drawn = count
+                    break
+            random.skip(drawn)
         return
+    by_pod, of_device, names = np.array(demand), np.array(device_milli), np.array(by_name)
     while True:
-        pod = by_name[random.intn(len(by_name))]
+        values, drawn = random.intn_ahead(np.full(DRAWN_AHEAD, len(by_name)))
+        pods = names[values]
+        before = total + np.cumsum(by_pod[pods]) - by_pod[pods]
         # The published program compares with the milli of one device, not of all; kept for comparable results.
-        if total + device_milli[pod] > target:
+        beyond = np.flatnonzero(before + of_device[pods] > target)
+        end = int(beyond[0]) if len(beyond) else len(pods)
+        order += pods[:end].tolist()
+        random.skip(end + 1 if len(beyond) else drawn)
+        if len(beyond):
             return
-        order.append(pod)
-        total += demand[pod]
+        total += int(by_pod[pods].sum())
