@@ -27,11 +27,21 @@ pub struct Profile {
     /// The distinct milli per device that typical pods request.
     pub sizes: Vec<i64>,
     pub pods: Vec<TypicalPod>,
-    /// The same pods by type of devices, each list in the order of `pods`.
-    by_type: Vec<Vec<TypedPod>>,
+    by_type: Vec<TypedPods>,
 }
 
-/// A typical pod as devices of one type see it, in one place.
+/// The typical pods as devices of one type see them. Each cause is that of one list alone, and a list is in the order of
+/// `Profile::pods`, so that sums by cause have the artifact's order.
+#[derive(Clone, Default)]
+struct TypedPods {
+    /// CPU and share of those that want no GPU.
+    without_gpu: Vec<(i64, f64)>,
+    /// Shares of those that want another type.
+    of_others: Vec<f64>,
+    with_gpu: Vec<TypedPod>,
+}
+
+/// A typical pod that may use the devices.
 #[derive(Clone)]
 struct TypedPod {
     cpu: i64,
@@ -39,7 +49,6 @@ struct TypedPod {
     milli: i64,
     size: usize,
     share: f64,
-    is_accepted: bool,
 }
 
 /// Devices with at least so much left, and the milli left on the others.
@@ -57,17 +66,8 @@ pub struct DeviceChange {
     pub after: i64,
 }
 
-/// Why typical pods cannot use idle GPU, in the order of summation.
-#[derive(Clone, Copy)]
-enum Cause {
-    LacksBoth,
-    LacksGpu,
-    LacksCpu,
-    WantsNoGpu,
-    WantsNoGpuLacksCpu,
-    WantsOtherGpu,
-}
-
+/// Why typical pods cannot use idle GPU, in the order of summation: they lack both, GPU (or what is idle is on devices too
+/// full), or CPU; want no GPU, or none and lack CPU; want another type of GPU.
 pub const CAUSES: usize = 6;
 
 /// Fragmentation of a node as it is.
@@ -108,15 +108,18 @@ impl Profile {
     /// Make a profile of pods that say for so many types whether they accept them.
     pub fn new(sizes: Vec<i64>, pods: Vec<TypicalPod>, types: usize) -> Self {
         let typed = |gpu_type: usize| {
-            let pod = |pod: &TypicalPod| TypedPod {
-                cpu: pod.cpu,
-                gpu_count: pod.gpu_count,
-                milli: sizes.get(pod.size).copied().unwrap_or(0),
-                size: pod.size,
-                share: pod.share,
-                is_accepted: pod.accepts[gpu_type],
-            };
-            pods.iter().map(pod).collect()
+            let mut typed = TypedPods::default();
+            for &TypicalPod { cpu, gpu_count, size, share, ref accepts } in &pods {
+                if gpu_count == 0 {
+                    typed.without_gpu.push((cpu, share));
+                } else if accepts[gpu_type] {
+                    let milli = sizes.get(size).copied().unwrap_or(0);
+                    typed.with_gpu.push(TypedPod { cpu, gpu_count, milli, size, share });
+                } else {
+                    typed.of_others.push(share);
+                }
+            }
+            typed
         };
         Profile { by_type: (0..types).map(typed).collect(), sizes, pods }
     }
@@ -156,43 +159,47 @@ impl Profile {
         idle: i64,
         change: DeviceChange,
     ) -> [f64; CAUSES] {
-        let mut causes = [0.0; CAUSES];
-        for pod in &self.by_type[gpu_type] {
-            let (cause, milli) = pod.fragmented(fragments, cpu, idle, change);
-            causes[cause as usize] += pod.share * milli as f64;
+        let all = idle as f64;
+        let TypedPods { without_gpu, of_others, with_gpu } = &self.by_type[gpu_type];
+        // Sums have names, and are chosen without an index, so that they stay in registers.
+        let (mut lacks_both, mut lacks_gpu, mut lacks_cpu) = (0.0, 0.0, 0.0);
+        let (mut wants_no_gpu, mut wants_no_gpu_lacks_cpu, mut wants_other_gpu) = (0.0, 0.0, 0.0);
+        let part = |is_cause: bool, amount: f64| if is_cause { amount } else { 0.0 };
+        for &(needed, share) in without_gpu {
+            let has_cpu = cpu >= needed;
+            wants_no_gpu += part(has_cpu, share * all);
+            wants_no_gpu_lacks_cpu += part(!has_cpu, share * all);
         }
-        causes
+        for share in of_others {
+            wants_other_gpu += share * all;
+        }
+        let (mut size, mut devices) = (usize::MAX, Devices::default());
+        for pod in with_gpu {
+            if pod.size != size {
+                (size, devices) = (pod.size, fragments.devices[pod.size].changed(pod.milli, change));
+            }
+            let (has_gpu, has_cpu) = (devices.enough >= pod.gpu_count, cpu >= pod.cpu);
+            let amount = pod.share * (if has_gpu && has_cpu { devices.wasted } else { idle }) as f64;
+            lacks_both += part(!has_gpu && !has_cpu, amount);
+            lacks_gpu += part(has_cpu, amount);
+            lacks_cpu += part(has_gpu && !has_cpu, amount);
+        }
+        [lacks_both, lacks_gpu, lacks_cpu, wants_no_gpu, wants_no_gpu_lacks_cpu, wants_other_gpu]
     }
 }
 
-impl TypedPod {
+impl Devices {
+    /// The devices that change leave the group that they were in, and join that of what is left of them.
     #[inline]
-    fn fragmented(&self, fragments: &Fragments, cpu: i64, idle: i64, change: DeviceChange) -> (Cause, i64) {
-        let enough_cpu = cpu >= self.cpu;
-        if self.gpu_count == 0 {
-            return (if enough_cpu { Cause::WantsNoGpu } else { Cause::WantsNoGpuLacksCpu }, idle);
+    fn changed(mut self, size: i64, change: DeviceChange) -> Self {
+        for (sign, left) in [(-1, change.before), (1, change.after)] {
+            if left >= size {
+                self.enough += sign * change.devices;
+            } else {
+                self.wasted += sign * change.devices * left;
+            }
         }
-        if !self.is_accepted {
-            return (Cause::WantsOtherGpu, idle);
-        }
-        // The devices that change leave the group that they were in, and join that of what is left of them.
-        let (size, Devices { mut enough, mut wasted }) = (self.milli, fragments.devices[self.size]);
-        if change.before >= size {
-            enough -= change.devices
-        } else {
-            wasted -= change.devices * change.before
-        }
-        if change.after >= size {
-            enough += change.devices
-        } else {
-            wasted += change.devices * change.after
-        }
-        match (enough >= self.gpu_count, enough_cpu) {
-            (true, true) => (Cause::LacksGpu, wasted),
-            (true, false) => (Cause::LacksCpu, idle),
-            (false, true) => (Cause::LacksGpu, idle),
-            (false, false) => (Cause::LacksBoth, idle),
-        }
+        self
     }
 }
 

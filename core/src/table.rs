@@ -166,7 +166,7 @@ impl Row {
 }
 
 fn maximum(values: &[f64]) -> f64 {
-    values.iter().copied().fold(INFEASIBLE, f64::max)
+    values.iter().fold(INFEASIBLE, |most, &value| if value > most { value } else { most })
 }
 
 #[cfg(test)]
