@@ -510,7 +510,7 @@ fn slope(first: &Counters, last: &Counters, counter: impl Fn(&Counters) -> f64) 
 }
 
 impl Totals {
-    /// The figures of an episode, in the order of `steersman.envs.latency.environment.FIGURES`; NaN if nothing was counted.
+    /// The figures of an episode, in the order of `steersman.simulation.measures.LATENCY`; NaN if nothing was counted.
     pub fn figures(&self) -> [f64; 13] {
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { f64::NAN };
         [

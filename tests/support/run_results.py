@@ -11,6 +11,7 @@ import numpy as np
 
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.evaluation.experiment import Experiment
+from steersman.simulation.measures import BY_CAUSE
 from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, RunResult
 from steersman.workloads.workload import Workload
 
@@ -36,18 +37,19 @@ def made_run(
     x = np.arange(POINTS, dtype=np.float64)
     rising = np.minimum(x, allocation) if gpus else np.full(POINTS, np.nan)
     idle = 100 - rising
-    curve = Curve(
-        x=x,
-        gpu_allocation_percent=rising,
-        cpu_allocation_percent=np.minimum(x, cpu),
-        memory_allocation_percent=np.minimum(x, 60.0),
-        gpu_fragmented_of_idle_percent=np.where(x > 90, 99.0, 15.0) if gpus else np.full(POINTS, np.nan),
-        fragmentation_by_cause_percent=np.outer(idle, [0.1, 0.2, 0.1, 0.05, 0.05, 0.0]),
-        gpu_balance_percent=idle / 3,
-        cpu_balance_percent=idle / 4,
-        nodes_used=np.minimum(x, len(gpus)),
-        pods_waiting=np.maximum(x - allocation, 0),
-    )
+    causes = np.outer([0.1, 0.2, 0.1, 0.05, 0.05, 0.0], idle)
+    measured = {
+        "gpu_allocation_percent": rising,
+        "cpu_allocation_percent": np.minimum(x, cpu),
+        "memory_allocation_percent": np.minimum(x, 60.0),
+        "gpu_fragmented_of_idle_percent": np.where(x > 90, 99.0, 15.0) if gpus else np.full(POINTS, np.nan),
+        "gpu_fragmented_percent": causes.sum(axis=0),
+        **dict(zip(BY_CAUSE, causes, strict=True)),
+        "gpu_balance_percent": idle / 3,
+        "cpu_balance_percent": idle / 4,
+        "nodes_used": np.minimum(x, len(gpus)),
+        "pods_waiting": np.maximum(x - allocation, 0),
+    }
     count = np.array(gpus, dtype=np.int64)
     share = np.where(count > 0, np.linspace(1, 0, len(count)), np.nan)
     nodes = FinalNodes(
@@ -67,7 +69,7 @@ def made_run(
         policy=policy,
         seed=seed,
         protocol=protocol,  # type: ignore[arg-type]
-        curve=curve,
+        curve=Curve(x, measured),
         metrics=(*standard, *metrics),
         final_nodes=nodes,
         placements=placements,

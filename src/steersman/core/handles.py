@@ -525,7 +525,7 @@ class Batch:
         return counts
 
     def figures(self) -> Floats:
-        """Return the figures of episodes with latencies so far, [E, 13], see `envs.latency.environment.FIGURES`."""
+        """Return the figures of episodes with latencies so far, [E, 13], see `simulation.measures.LATENCY`."""
         figures = np.empty((self._count, 13))
         call("batch_figures", self._number, figures, figures.size)
         return figures

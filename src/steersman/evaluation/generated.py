@@ -19,10 +19,9 @@ import numpy.typing as npt
 from steersman.core.errors import UsageError
 from steersman.envs.deployments.environment import DeploymentsOptions, Shape, node_size
 from steersman.envs.environment import Chooser, Figures, play
-from steersman.envs.latency.environment import FIGURES, LatencyCore, LatencyOptions
+from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
-from steersman.objectives.fragmentation import CAUSES
 from steersman.objectives.registry import WeightedObjectives
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.policies.base import Policy
@@ -33,6 +32,7 @@ from steersman.policies.observations.observation import ObservationArrays
 from steersman.policies.registry import as_policy
 from steersman.policies.telemetry import RULE_OF_POLICY
 from steersman.policies.user_policy import PolicyProtocol
+from steersman.simulation.measures import LATENCY
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, Metric, Protocol, RunResult
 from steersman.simulation.run import Simulator
@@ -55,7 +55,7 @@ def play_all(
             filter of hard limits (`LatencyOptions.keep_hard_limits`).
 
     Returns:
-        Policy -> figure -> [S] values in the order of the seeds: the figures of `envs.latency.environment`, and
+        Policy -> figure -> [S] values in the order of the seeds: those of `simulation.measures.LATENCY`, and
         `return`.
     """
     if not len(seeds):
@@ -124,7 +124,7 @@ def play_run(
         protocol="latency",
         curve=_curve(first, {name: np.array(note.rewards) for name, note in notes.items()}),
         metrics=(
-            *(Metric(name, unit, figures[name]) for name, unit in FIGURES.items()),
+            *(Metric(each.name, each.unit, figures[each.name]) for each in LATENCY.values()),
             Metric("pods_bound", "pods", figures["placed_pods"]),
             Metric("pods_failed", "pods", figures["refused_pods"]),
             *means,
@@ -176,20 +176,13 @@ def _curve(notes: _Recorder, rewards: dict[str, Floats]) -> Curve:
     rows = np.array(notes.rows)
     count = np.maximum(rows[:, summary.CPU_NODES], 1.0)
     mean = rows[:, summary.CPU_SHARE] / count
-    nothing = np.full(len(rows), np.nan)
-    return Curve(
-        x=np.array(notes.time),
-        gpu_allocation_percent=nothing,
-        cpu_allocation_percent=100.0 * mean,
-        memory_allocation_percent=nothing,
-        gpu_fragmented_of_idle_percent=nothing,
-        fragmentation_by_cause_percent=np.full((len(rows), len(CAUSES)), np.nan),
-        gpu_balance_percent=nothing,
-        cpu_balance_percent=100.0 * np.sqrt(np.maximum(rows[:, summary.CPU_SQUARE] / count - mean**2, 0.0)),
-        nodes_used=rows[:, summary.NODES_USED].copy(),
-        pods_waiting=nothing,
-        rewards=rewards,
-    )
+    deviation = np.sqrt(np.maximum(rows[:, summary.CPU_SQUARE] / count - mean**2, 0.0))
+    measured = {
+        "cpu_allocation_percent": 100.0 * mean,
+        "cpu_balance_percent": 100.0 * deviation,
+        "nodes_used": rows[:, summary.NODES_USED].copy(),
+    }
+    return Curve(np.array(notes.time), measured, rewards)
 
 
 def _final_nodes(core: LatencyCore) -> FinalNodes:

@@ -22,9 +22,9 @@ from steersman.core.stored_command import COMMAND, read_command
 from steersman.evaluation.bound.experiment_bounds import METRIC, ExperimentBounds
 from steersman.evaluation.replay_file import REPLAY, REPLAY_START, ReplayFile, encode_replay
 from steersman.evaluation.summary import BOUND, Recordings, SummaryRow, SummaryTable
-from steersman.objectives.fragmentation import CAUSES
 from steersman.policies.files.policy_file import SUFFIX, read_policy
-from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
+from steersman.simulation.measures import COURSE
+from steersman.simulation.result import Curve, Placements, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
 from steersman.workloads.files import check_writable
 from steersman.workloads.formats.tables import csv_text, write_table
@@ -172,20 +172,8 @@ def placements_rows(placements: Placements) -> Iterator[list[str]]:
 
 def timeline_columns(protocol: Protocol) -> list[str]:
     """Return the columns of `timeline.csv`; the last one depends on the protocol."""
-    return [
-        "event",
-        "time",
-        "arrived_percent",
-        "gpu_allocation_percent",
-        "cpu_allocation_percent",
-        "memory_allocation_percent",
-        "gpu_fragmented_percent",
-        *(f"gpu_fragmented_{cause}_percent" for cause in CAUSES),
-        "gpu_balance_percent",
-        "cpu_balance_percent",
-        "nodes_used",
-        "pods_waiting" if protocol == "timed" else "pods_failed",
-    ]
+    names = [each.name for each in COURSE.values() if each.in_timeline]
+    return ["event", "time", *names[:-1], "pods_waiting" if protocol == "timed" else "pods_failed"]
 
 
 def first_lines(name: str) -> list[str]:
@@ -201,20 +189,8 @@ def first_lines(name: str) -> list[str]:
     return [",".join(columns) for columns in possible.get(name, ())]
 
 
-def timeline_rows(timeline: Timeline) -> Iterator[list[str]]:
-    columns = [
-        timeline.time,
-        timeline.arrived_percent,
-        timeline.gpu,
-        timeline.cpu,
-        timeline.memory,
-        timeline.causes.sum(axis=1),
-        *timeline.causes.T,
-        timeline.gpu_balance,
-        timeline.cpu_balance,
-        timeline.nodes_used,
-        timeline.waiting,
-    ]
+def timeline_rows(timeline: Curve) -> Iterator[list[str]]:
+    columns = [timeline.x, *(timeline.measured[each.name] for each in COURSE.values() if each.in_timeline)]
     for event, cells in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         yield [str(event), *map(number, cells)]
 

@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 from steersman.core.errors import UsageError
 from steersman.core.frames import to_frame
+from steersman.simulation.measures import COURSE
+
+Floats = npt.NDArray[np.float64]
 
 Protocol = Literal["inflation", "timed", "arrivals", "deployments", "latency"]
 """How pods arrive and depart; the last two generate clusters and pods by the seed."""
@@ -30,65 +33,31 @@ class Metric:
 class Curve:
     """The course of a run, K points.
 
-    A value is NaN where no event falls on a point or where the cluster has none of the resource.
+    It has an attribute [K] for each measure of `COURSE`. A value is NaN where no event falls on a point, where the
+    cluster has none of the resource, and where it is unknown.
     """
 
     # [K] the points: arrived GPU demand in percent of all GPUs for `inflation` (0, 1, ... 130) and `arrivals`,
-    # seconds for `timed`.
-    x: npt.NDArray[np.float64]
-    # `gpu_allocation_percent`, `cpu_allocation_percent`, `memory_allocation_percent`: [K] used share of the cluster.
-    gpu_allocation_percent: npt.NDArray[np.float64]
-    cpu_allocation_percent: npt.NDArray[np.float64]
-    memory_allocation_percent: npt.NDArray[np.float64]
-    gpu_fragmented_of_idle_percent: npt.NDArray[np.float64]  # [K] fragmented share of the idle GPU
-    # [K, 6] fragmented GPU in percent of all GPUs, by `fragmentation.CAUSES`
-    fragmentation_by_cause_percent: npt.NDArray[np.float64]
-    gpu_balance_percent: npt.NDArray[np.float64]  # [K] standard deviation over nodes of the used share of their GPU
-    cpu_balance_percent: npt.NDArray[np.float64]  # [K] the same of CPU
-    nodes_used: npt.NDArray[np.float64]  # [K] nodes that run at least one pod
-    # [K] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`)
-    pods_waiting: npt.NDArray[np.float64]
+    # seconds for `timed`; of a timeline seconds, or the index of the arrival if the protocol has no time.
+    x: Floats
+    measured: dict[str, Floats]  # [K] by the name of each measure that is known
     # [K] reward of the last decision, by the name of each requested objective
-    rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    rewards: dict[str, Floats] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Floats:
+        """Return [K] the values of a measure."""
+        if name not in COURSE:
+            raise AttributeError(f"a curve has no {name!r}; it has {', '.join(COURSE)}")
+        return self.measured[name] if name in self.measured else np.full(len(self.x), np.nan)
 
     @property
-    def gpu_fragmented_percent(self) -> npt.NDArray[np.float64]:
-        """Return [K] the fragmented GPU in percent of all GPUs."""
-        return np.asarray(self.fragmentation_by_cause_percent.sum(axis=1), dtype=np.float64)
-
-    @property
-    def cpu_variance(self) -> npt.NDArray[np.float64]:
+    def cpu_variance(self) -> Floats:
         """Return [K] the variance over nodes of the used share of their CPU, as a fraction."""
         return np.asarray((self.cpu_balance_percent / 100.0) ** 2, dtype=np.float64)
 
-    def values(self, quantity: str) -> npt.NDArray[np.float64]:
-        """Return [K] the values of a field or of an objective's rewards."""
-        if quantity in self.rewards:
-            return self.rewards[quantity]
-        values: npt.NDArray[np.float64] = getattr(self, quantity)
-        return values
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """The cluster after each of E events, in percent unless stated otherwise."""
-
-    time: npt.NDArray[np.float64]  # [E] seconds (the index of the arrival if the protocol has no time)
-    arrived_percent: npt.NDArray[np.float64]  # [E] GPU demand arrived so far, in percent of all GPU; NaN without GPUs
-    # `gpu`, `cpu`, `memory`: [E] allocated share of the cluster, two decimals; NaN where it has none.
-    gpu: npt.NDArray[np.float64]
-    cpu: npt.NDArray[np.float64]
-    memory: npt.NDArray[np.float64]
-    # [E] fragmented GPU in percent of the idle GPU, two decimals; NaN where none is idle
-    fragmentation: npt.NDArray[np.float64]
-    causes: npt.NDArray[np.float64]  # [E, 6] fragmented GPU in percent of all GPU, by `fragmentation.CAUSES`
-    # `gpu_balance`, `cpu_balance`: [E] standard deviation over nodes of the used share.
-    gpu_balance: npt.NDArray[np.float64]
-    cpu_balance: npt.NDArray[np.float64]
-    nodes_used: npt.NDArray[np.float64]  # [E] nodes that run at least one pod
-    waiting: npt.NDArray[np.float64]  # [E] pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`)
-    # [E] reward of the last decision, by the name of each requested objective
-    rewards: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    def values(self, quantity: str) -> Floats:
+        """Return [K] the values of a measure or of an objective's rewards."""
+        return self.rewards[quantity] if quantity in self.rewards else getattr(self, quantity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +104,7 @@ class RunResult:
 
     Attributes:
         curve, metrics, final_nodes: what was measured.
-        timeline, placements: only if requested.
+        timeline, placements: only if requested; the timeline has a point for every event.
         latency: of protocol `latency` alone.
         choice: of a portfolio the member that decided and why, in a sentence; else "".
         is_given: whether the arrivals are given by the workload. The seed then only ranks equal nodes, so seeds say
@@ -152,7 +121,7 @@ class RunResult:
     metrics: tuple[Metric, ...]
     final_nodes: FinalNodes
     warnings: tuple[str, ...] = ()
-    timeline: Timeline | None = None
+    timeline: Curve | None = None
     placements: Placements | None = None
     latency: LatencyEpisode | None = None
     choice: str = ""

@@ -63,7 +63,7 @@ from steersman.simulation.observations import RunObservations
 from steersman.simulation.pod_kinds import KINDS, kinds_of
 from steersman.simulation.prepared_workload import PreparedWorkload
 from steersman.simulation.reasons import Reasons
-from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult, Timeline
+from steersman.simulation.result import Curve, FinalNodes, Metric, Placements, Protocol, RunResult
 from steersman.simulation.rewards import DecisionStates, decision_states
 from steersman.simulation.selection.choice import FIRST_SEED, MemberChoice, Selection, choice_of, fallback_of, select
 from steersman.simulation.selection.fitting import fit_weights
@@ -566,7 +566,7 @@ class Execution:
             rewarded, rewards = metrics.reward_metrics(self._decision_states(record), objectives)
             events = replace(events, rewards=rewards)
         # If all pods arrive at once there is no course over arrivals, and the whole run is shown.
-        until = float(standing.time[-1] if standing.time[-1] > events.time[0] else events.time[-1])
+        until = float(standing.time[-1] if standing.time[-1] > events.x[0] else events.x[-1])
         curve = _curve(protocol, events, ratio, until)
         values = metrics.final_metrics(record, events, curve if protocol == "inflation" else None, until)
         parts: dict[str, npt.NDArray[np.float64]] = {}
@@ -702,7 +702,7 @@ def _same(one: ProfileArrays, other: ProfileArrays) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def _curve(protocol: Protocol, events: Timeline, ratio: float, until: float) -> Curve:
+def _curve(protocol: Protocol, events: Curve, ratio: float, until: float) -> Curve:
     if protocol == "timed":
         return metrics.time_curve(events, until)
     # Without GPU demand there is no share of it to draw a curve over.

@@ -119,7 +119,7 @@ def test_every_objective_has_a_criterion_in_every_protocol(names: list[str]) -> 
     for each in parse_objectives([",".join(names)]):
         for protocol in ("inflation", "arrivals", "timed"):
             found = criterion(each, protocol)  # type: ignore[arg-type]
-            assert found.metric
+            assert found.name
             assert found.title
             assert found.digits >= 1
     mixed = parse_objectives([",".join(f"{name}=1" for name in names)])

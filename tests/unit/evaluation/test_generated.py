@@ -119,11 +119,11 @@ def test_the_greedy_rule_takes_the_node_that_leaves_the_smallest_deviation() -> 
 def test_networks_of_both_views_decide_in_their_protocol(tmp_path: Path) -> None:
     for name in ("mlp", "gnn"):
         evaluation = steersman.evaluate(FILLING, ["kube-default", policy_file(tmp_path, CLUSTER, name)], seeds=2)
-        assert evaluation.comparisons[0].headline.criterion.metric == "cpu_balance_percent"
+        assert evaluation.comparisons[0].headline.criterion.name == "cpu_balance_percent"
     learned = policy_file(tmp_path, TELEMETRY)
     evaluation = steersman.evaluate(SMALL, ["kube-default", "p0", learned], seeds=2)
     headline = evaluation.comparisons[0].headline
-    assert [each.metric for each in headline.criteria] == [
+    assert [each.name for each in headline.criteria] == [
         "soft_limits_kept_percent",
         "empty_nodes",
         "cpu_use_deviation_percent",

@@ -34,7 +34,7 @@ from steersman.evaluation.report.style import (
 from steersman.evaluation.results import is_result
 from steersman.evaluation.summary import summarise
 from steersman.simulation.pod_kinds import arrived_metric, failed_metric
-from steersman.simulation.result import FinalNodes, Metric, RunResult
+from steersman.simulation.result import Curve, FinalNodes, Metric, RunResult
 from steersman.workloads.generators.deployments import DeploymentSettings
 from steersman.workloads.workload import Workload
 
@@ -505,7 +505,8 @@ def test_report_of_many_policies_stays_below_the_size_limit(tmp_path: Path) -> N
     for run in runs:
         values = np.round(run.curve.gpu_allocation_percent + random.uniform(0, 1, len(run.curve.x)), 2)
         fragmentation = np.round(random.uniform(0, 99, len(run.curve.x)), 2)
-        curve = replace(run.curve, gpu_allocation_percent=values, gpu_fragmented_of_idle_percent=fragmentation)
+        noise = {"gpu_allocation_percent": values, "gpu_fragmented_of_idle_percent": fragmentation}
+        curve = replace(run.curve, measured=run.curve.measured | noise)
         noisy.append(replace(run, curve=curve, final_nodes=nodes(1213) if run.seed == 42 else run.final_nodes))
     _, text = report(tmp_path, noisy, "policy-0")
     assert len(text.encode()) < SIZE_LIMIT_BYTES
@@ -539,7 +540,7 @@ def test_the_heat_map_of_a_huge_cluster_stays_small() -> None:
 
 def test_mean_curve_reaches_the_end_of_the_longest_seed() -> None:
     whole = made_run().curve
-    shorter = replace(whole, x=whole.x[:100], gpu_allocation_percent=whole.gpu_allocation_percent[:100])
+    shorter = Curve(whole.x[:100], {"gpu_allocation_percent": whole.gpu_allocation_percent[:100]})
     path = curve_stats([whole, shorter], "gpu_allocation_percent", whole.x)
     for values in (path.mean, path.low, path.high):
         assert values[100:].tolist() == whole.gpu_allocation_percent[100:].tolist()

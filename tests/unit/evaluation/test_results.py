@@ -15,7 +15,8 @@ from tests.support.run_results import POINTS, made_experiment, made_run
 from steersman.core.errors import UsageError
 from steersman.evaluation import results
 from steersman.evaluation.summary import summarise
-from steersman.simulation.result import Metric, Placements, Timeline
+from steersman.simulation.measures import COURSE
+from steersman.simulation.result import Curve, Metric, Placements
 
 ENDS = {"kube-default": [90.0, 91.0, 92.0], "fgd": [95.0, 95.5, 96.5]}
 
@@ -140,7 +141,7 @@ def test_run_writes_placements_and_timeline(tmp_path: Path) -> None:
     with results.staged(tmp_path / "run") as stage:
         run = made_run(placements=placements, metrics=[Metric("nodes_used", "nodes", 4)])
         pair = np.array([1.0, 2.5])
-        timeline = Timeline(pair, pair, pair, pair, pair, pair, np.tile(pair[:, None], 6), pair, pair, pair, pair)
+        timeline = Curve(pair, dict.fromkeys(COURSE, pair))
         results.write_run(stage, replace(run, timeline=timeline))
     assert (tmp_path / "run" / "placements.csv").read_text() == (
         "event,time,pod,node,devices,outcome,reason\n"

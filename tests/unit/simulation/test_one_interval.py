@@ -16,10 +16,10 @@ from tests.support.run_results import EXPERIMENT, made_run
 from steersman.cli.output.tables import comparison_table, summary_records
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
-from steersman.evaluation.report.standings import MEAN_WAIT
 from steersman.evaluation.report.style import interval_text, signed
 from steersman.evaluation.results import number, summary_csv
 from steersman.evaluation.summary import SummaryRow, summarise
+from steersman.simulation.measures import MEAN_WAIT
 from steersman.simulation.result import Metric, RunResult
 
 NAN = math.nan
@@ -41,7 +41,7 @@ def made(outcomes: dict[str, Sequence[Outcome]], protocol: str) -> tuple[list[Ru
     runs = []
     for policy, of_policy in outcomes.items():
         for seed, (value, left) in enumerate(of_policy):
-            waits = (Metric(MEAN_WAIT, "seconds", value), Metric("pods_waiting", "pods", left))
+            waits = (Metric(MEAN_WAIT.name, "seconds", value), Metric("pods_waiting", "pods", left))
             allocation = value if protocol == "inflation" else 50.0
             more = waits if protocol == "timed" else ()
             runs.append(made_run(policy, seed, allocation=allocation, protocol=protocol, failed=left, metrics=more))

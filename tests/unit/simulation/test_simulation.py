@@ -428,9 +428,9 @@ def test_the_timeline_has_a_row_for_every_event_and_ends_where_the_metrics_do():
     workload = replace(workload, nodes=workload.nodes[:20], pods=workload.pods[:150])
     result = Simulator(workload).run("fgd", protocol="arrivals", record=True)
     timeline = result.timeline
-    assert len(timeline.time) == len(result.placements.pod) == 150
-    assert timeline.gpu[-1] == metrics_of(result)["gpu_allocation_percent"]
-    assert timeline.waiting[-1] == metrics_of(result)["pods_failed"]
+    assert len(timeline.x) == len(result.placements.pod) == 150
+    assert timeline.gpu_allocation_percent[-1] == metrics_of(result)["gpu_allocation_percent"]
+    assert timeline.pods_waiting[-1] == metrics_of(result)["pods_failed"]
     assert Simulator(workload).run("fgd", protocol="arrivals").timeline is None
 
 

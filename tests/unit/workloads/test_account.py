@@ -92,11 +92,11 @@ def test_idle_gpus_count_existing_devices_only() -> None:
     )
     result = run(found)
     assert result.timeline is not None
-    assert result.timeline.gpu.tolist() == [133.33, 166.67]
+    assert result.timeline.gpu_allocation_percent.tolist() == [133.33, 166.67]
     # After `big` two of six GPUs are idle, of use to pods of two GPUs and none to those of eight.
-    assert result.timeline.causes.sum(axis=1).tolist() == pytest.approx([100 * 2 / 6 / 2, 0.0])
-    assert result.timeline.fragmentation[0] == 50.0
-    assert np.isnan(result.timeline.fragmentation[1])
+    assert result.timeline.gpu_fragmented_percent.tolist() == pytest.approx([100 * 2 / 6 / 2, 0.0])
+    assert result.timeline.gpu_fragmented_of_idle_percent[0] == 50.0
+    assert np.isnan(result.timeline.gpu_fragmented_of_idle_percent[1])
     assert result.final_nodes.gpu_used_share.tolist() == [2.0, 1.0]
 
 

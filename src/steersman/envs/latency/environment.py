@@ -20,31 +20,8 @@ from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
 from steersman.policies.node_metrics.rules import rule_number
+from steersman.simulation.measures import LATENCY
 from steersman.workloads.generators.latency_settings import LatencySettings, checked
-
-FIGURES = {
-    "empty_nodes": "nodes",
-    "used_nodes": "nodes",
-    "cpu_use_deviation_percent": "percent",
-    "connections_peak": "connections",
-    "connections_maximum_mean": "connections",
-    "hard_limits_broken_avoidable": "pods",
-    "hard_limits_broken": "pods",
-    "soft_limits_kept_percent": "percent",
-    "soft_limits_kept_running_percent": "percent",
-    "hard_limits_broken_running_percent": "percent",
-    "saturated_nodes_percent": "percent",
-    "refused_pods": "pods",
-    "placed_pods": "pods",
-}
-"""Names of the figures and their units.
-
-Means over time, from the truth every 15 seconds after the warm-up: nodes without and with pods; standard deviation over
-nodes of the share of CPU used; connections of the node that has most (and the highest number ever); running pods with
-limits whose latency is within the soft one, and beyond the hard one; used nodes whose pods want more CPU than there is.
-Of placements after the warm-up, at the moment after: pods beyond their hard limit though some node with room could have
-met it, and in all; pods with limits placed within the soft one; pods refused for lack of room.
-"""
 
 RESET_OPTIONS = ("seed", "nodes")
 SEEDS = 1 << 31
@@ -139,7 +116,7 @@ class LatencyCore(BatchedCore):
     def infos(self) -> Arrays:
         """Return the mean share of CPU used and its variance, nodes in use, illegal actions, limits kept.
 
-        When an episode ends its metrics, see `envs.latency.environment`, are included.
+        When an episode ends its metrics, see `simulation.measures.LATENCY`, are included.
         """
         row, kept = self.states[:, AFTER], self._batch.counts()[:, 2]
         nodes = np.maximum(row[:, summary.CPU_NODES], 1)
@@ -155,8 +132,8 @@ class LatencyCore(BatchedCore):
         }
 
     def figures(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Return metrics of each episode so far, [E] by name (`FIGURES`); read them before the next reset."""
-        return dict(zip(FIGURES, self._batch.figures().T, strict=True))
+        """Return metrics of each episode so far, [E] by name (`measures.LATENCY`); read them before the next reset."""
+        return dict(zip(LATENCY, self._batch.figures().T, strict=True))
 
     def truth(self, e: int) -> EpisodeTruth:
         """Return what is true in environment `e` now."""

@@ -23,7 +23,7 @@ from steersman.evaluation.report.style import (
     rounded,
     titled,
 )
-from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.measures import BY_CAUSE
 from steersman.simulation.result import Curve, FinalNodes, LatencyEpisode, RunResult
 
 CELLS = 3000  # of a heat map, at most
@@ -57,10 +57,10 @@ def causes_in_short(runs: Mapping[str, Sequence[RunResult]], *, at_end: bool) ->
 def _causes(runs: Sequence[RunResult], *, at_end: bool) -> Floats:
     values = []
     for run in runs:
-        causes = run.curve.fragmentation_by_cause_percent
+        causes = np.stack([run.curve.values(name) for name in BY_CAUSE], axis=1)
         known = causes[np.isfinite(causes).all(axis=1)]
         if not len(known):
-            known = np.full((1, len(CAUSES)), np.nan)
+            known = np.full((1, len(BY_CAUSE)), np.nan)
         values.append(known[-1] if at_end else known.mean(axis=0))
     return np.asarray(np.mean(values, axis=0), dtype=np.float64)
 
@@ -81,7 +81,7 @@ def causes_over_run(runs: Mapping[str, Sequence[RunResult]], x_title: str) -> di
 
 
 def _areas(curve: Curve, x: Floats) -> Floats:
-    return np.stack([at_points(curve.x, column, x) for column in curve.fragmentation_by_cause_percent.T])
+    return np.stack([at_points(curve.x, curve.values(name), x) for name in BY_CAUSE])
 
 
 def _stacked(x: Floats, causes: Floats) -> list[Figure]:

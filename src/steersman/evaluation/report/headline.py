@@ -7,36 +7,29 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 
-from steersman.evaluation.criteria import Criterion, Measure
 from steersman.evaluation.report import sentences
 from steersman.evaluation.report.standings import CPU_ALLOCATION, FAILED, GPU_ALLOCATION, Standings
 from steersman.evaluation.report.style import BOUND_LABEL, DASH, fixed, interval_text, signed
 from steersman.evaluation.summary import ARRIVED, BOUND
+from steersman.simulation.measures import COURSE, LATENCY, Measure
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
 
 FRAGMENTED = "gpu_fragmented_percent"
-GPU_METRICS = (FRAGMENTED, "gpu_allocation_over_time_percent")
+GPU_METRICS = (FRAGMENTED, COURSE[GPU_ALLOCATION].over_time)
 SHORT_KINDS = {"cpu_only": "no GPU", "gpu_share": "GPU share", "one_gpu": "one GPU", "several_gpus": "several GPUs"}
 PERCENTILE_WAIT = "waiting_time_p95_seconds"
 
 
 OTHER_COLUMNS = (
-    Measure(FRAGMENTED, "GPU fragmented at the end, % of all GPUs", "Fragmented %"),
-    Measure(PERCENTILE_WAIT, "Longest wait of 95 % of pods, s", "95 % wait s", digits=0),
-    Measure("gpu_allocation_over_time_percent", "GPU allocated over time, %", "GPU %"),
-    Measure("cpu_allocation_over_time_percent", "CPU allocated over time, %", "CPU %"),
-    Measure(
-        "hard_limits_broken_avoidable",
-        "Hard limits broken though a node could have met them, pods",
-        "Hard broken",
-        digits=1,
-    ),
-    Measure("used_nodes", "Nodes in use over time", "Nodes used"),
-    Measure("connections_peak", "Most connections of a node ever", "Peak conn.", digits=0),
+    COURSE[FRAGMENTED].at_end(),
+    Measure(PERCENTILE_WAIT, "seconds", "Longest wait of 95 % of pods, s", "95 % wait s", digits=0),
+    COURSE[GPU_ALLOCATION].mean_over_time(),
+    COURSE[CPU_ALLOCATION].mean_over_time(),
+    *map(LATENCY.__getitem__, ("hard_limits_broken_avoidable", "used_nodes", "connections_peak")),
 )
 """What the table shows beside what decides and the pods that are left out."""
-FAILED_COLUMN = Measure(FAILED, "Pods failed", "Pods failed", digits=1)
+FAILED_COLUMN = Measure(FAILED, "pods", "Pods failed", "Pods failed", digits=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,7 @@ class TableColumn:
 class Headline(Standings):
     """A comparison in one protocol, as it is shown."""
 
-    def with_criterion(self, criterion: Criterion) -> Headline:
+    def with_criterion(self, criterion: Measure) -> Headline:
         """Return the same comparison with another criterion first."""
         other = copy(self)
         other.criterion = criterion
@@ -116,16 +109,16 @@ class Headline(Standings):
         columns = [
             *self._criteria_columns(workload),
             *self._unplaced_columns(workload),
-            *(self._column(workload, shown, note=shown.metric == PERCENTILE_WAIT) for shown in self._other_metrics()),
+            *(self._column(workload, shown, note=shown.name == PERCENTILE_WAIT) for shown in self._other_metrics()),
         ]
         return [column for column in columns if any(cell.text != DASH for cell in column.cells.values())]
 
     def _criteria_columns(self, workload: str) -> list[TableColumn]:
         columns = []
         for each in self.criteria or (self.criterion,):
-            title = f"Difference from {self.baseline}{', ' * bool(each.unit)}{each.unit}"
-            difference = replace(each, title=title, short=f"Diff. {each.unit}".rstrip())
-            notes = self.interval_title if each.metric == self.primary else ""
+            title = f"Difference from {self.baseline}{', ' * bool(each.unit)}{each.difference_unit}"
+            difference = replace(each, title=title, short=f"Diff. {each.difference_unit}".rstrip())
+            notes = self.interval_title if each.name == self.primary else ""
             columns += [self._column(workload, each), self._differences(workload, difference, notes)]
         if not (self.criteria or self.timed):
             title, short = f"{self.resources} unallocated", f"{self.resources} left"
@@ -134,7 +127,7 @@ class Headline(Standings):
 
     def _unplaced_columns(self, workload: str) -> list[TableColumn]:
         left = "Pods still waiting" if self.timed else "Pods failed"
-        value = Measure(self.unplaced_metric, left, "Pods waiting" if self.timed else left, digits=1)
+        value = Measure(self.unplaced_metric, "pods", left, "Pods waiting" if self.timed else left, digits=1)
         difference = replace(value, title=f"{left}, difference from {self.baseline}", short="Diff. pods")
         return [
             self._column(workload, value, note=False),
@@ -145,9 +138,9 @@ class Headline(Standings):
 
     def _other_metrics(self) -> list[Measure]:
         """Return `OTHER_COLUMNS` that apply, and the allocation unless a criterion or the protocol says it."""
-        shown = {each.metric for each in self.criteria}
+        shown = {each.name for each in self.criteria}
         left_out = shown | ({FRAGMENTED} if self.timed else set()) | (set() if self.on_gpu else set(GPU_METRICS))
-        others: list[Measure] = [each for each in OTHER_COLUMNS if each.metric not in left_out]
+        others = [each for each in OTHER_COLUMNS if each.name not in left_out]
         if self.criteria and not self.timed and not shown & {GPU_ALLOCATION, CPU_ALLOCATION}:
             others.insert(0, self.default_criterion())
         return others
@@ -157,7 +150,7 @@ class Headline(Standings):
 
     def _column(self, workload: str, shown: Measure, *, note: bool = True) -> TableColumn:
         def cell(policy: str) -> Cell:
-            row = self.row(workload, policy, shown.metric)
+            row = self.row(workload, policy, shown.name)
             if row is None:
                 return Cell(DASH)
             return Cell(fixed(row.mean, shown.digits), interval_text(row.interval, shown.digits) if note else "")
@@ -166,7 +159,7 @@ class Headline(Standings):
 
     def _differences(self, workload: str, shown: Measure, notes: str) -> TableColumn:
         def cell(policy: str) -> Cell:
-            row = self.row(workload, policy, shown.metric)
+            row = self.row(workload, policy, shown.name)
             if row is None or not row.baseline:
                 return Cell(DASH)
             note = interval_text(row.difference_interval, shown.digits, sign=True)

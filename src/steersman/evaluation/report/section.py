@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from steersman.evaluation.criteria import TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report.curves import LinePlots
 from steersman.evaluation.report.figures import (
     bars,
@@ -19,8 +18,8 @@ from steersman.evaluation.report.figures import (
     success_lines,
 )
 from steersman.evaluation.report.headline import Cell, Headline
-from steersman.evaluation.report.standings import MEAN_WAIT
 from steersman.evaluation.report.style import CAUSE_COLOURS, DASH, Figure, Style, fixed, interval_text, styles
+from steersman.simulation.measures import COURSE, MEAN_WAIT, Measure
 from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 
@@ -152,17 +151,17 @@ class Section:
     def _objectives(self) -> PlotGroup:
         plots = []
         for number, each in enumerate(self.headline.criteria):
-            if each.metric not in (self._quantity, MEAN_WAIT):
+            if each.name not in (self._quantity, MEAN_WAIT.name):
                 caption = f"{each.phrase[0].upper()}{each.phrase[1:]} over the run. {_better(each)}"
                 if each.curve:
                     plots.append(self._line(f"objective-{number}", each.curve, each.short, caption, digits=each.digits))
                 plots.append(self._differences(f"compared-{number}", each))
         return PlotGroup("Objectives", "What the policies are compared by.", plots)
 
-    def _differences(self, name: str, criterion: Criterion) -> Plot | None:
+    def _differences(self, name: str, criterion: Measure) -> Plot | None:
         baseline = self.headline.baseline
-        values = self.headline.differences(self.workload, criterion.metric)
-        title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.unit}"
+        values = self.headline.differences(self.workload, criterion.name)
+        title = f"difference from {baseline}{', ' * bool(criterion.unit)}{criterion.difference_unit}"
         interval = self.headline.interval_title
         caption = f"{criterion.title}: difference from {baseline}, with its {interval} where there is one."
         figure = bars(values, self.style, title, criterion.digits)
@@ -221,7 +220,7 @@ class Section:
     def _waiting(self) -> PlotGroup:
         plots = [
             self._line("waiting", "pods_waiting", "pods waiting", "Pods that wait for room."),
-            self._differences("waits", TIMED_CRITERIA[WAITING_TIME]),
+            self._differences("waits", MEAN_WAIT),
             self._waits_by_kind(),
         ]
         rows = [
@@ -255,7 +254,8 @@ class Section:
 
     def _causes(self) -> PlotGroup:
         timed = self.headline.timed
-        share, caption = "GPU fragmented, % of all GPUs", "GPU fragmented over the run, % of all GPUs."
+        fragmented = COURSE["gpu_fragmented_percent"]
+        share, caption = fragmented.title.format(""), fragmented.title.format(" over the run") + "."
         in_short = causes_in_short(self.runs, at_end=not timed)
         over_run = causes_over_run(self.runs, self.lines.x_title if timed else "arrived, %")
         what = "fragmentation by cause over the run"
@@ -264,7 +264,7 @@ class Section:
             "Idle GPU that a typical pod of this workload cannot use, and why.",
             [
                 self._plot("causes", in_short, "Mean over the run." if timed else "At the end of the run."),
-                self._line("fragmentation", "gpu_fragmented_percent", share, caption),
+                self._line("fragmentation", fragmented.name, share, caption),
             ],
             small=[self._of_policy("causes", what, policy, figure) for policy, figure in over_run.items()],
             colours=CAUSE_COLOURS,
@@ -286,14 +286,13 @@ class Section:
         return PlotGroup("Nodes at the end", text, plots, "many", scale=scale)
 
     def _use(self) -> PlotGroup:
-        balance = "gpu_balance_percent" if self.headline.on_gpu else "cpu_balance_percent"
-        deviation = f"standard deviation of {self.headline.resource} use, %"
         plots = [
-            self._line("balance", balance, deviation, "How unequally nodes are used; 0 is perfectly balanced."),
-            self._line("used", "nodes_used", "nodes in use", "Nodes with at least one pod."),
+            self._line(line.identity, each.name, line.axis, line.caption)
+            for each in COURSE.values()
+            if (line := each.line) and line.resource in ("", self.headline.resource)
         ]
         return PlotGroup("Balance and nodes in use", "How the load is spread over the nodes.", plots)
 
 
-def _better(criterion: Criterion) -> str:
+def _better(criterion: Measure) -> str:
     return "Higher is better." if criterion.larger_is_better else "Lower is better."

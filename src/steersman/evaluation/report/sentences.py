@@ -12,8 +12,9 @@ from functools import cached_property
 
 from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
-from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Difference, Standings
+from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, Difference, Standings
 from steersman.evaluation.report.style import brackets, interval_text, listed, seeds_text
+from steersman.simulation.measures import MEAN_WAIT
 from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015  # points to the bound, which is rounded up, within which a policy has reached it
@@ -56,7 +57,7 @@ NAMED_CRITERION = CriterionWording(
     alone="{0.capitalised} {0.shown_value} under {0.best} {0.where}",
     unknown="Nothing is known of the {0.of.criterion.phrase} {0.where}",
 )
-WORDS = {GPU_ALLOCATION: ALLOCATED, CPU_ALLOCATION: ALLOCATED, MEAN_WAIT: WAITED}  # by metric; others are named
+WORDS = {GPU_ALLOCATION: ALLOCATED, CPU_ALLOCATION: ALLOCATED, MEAN_WAIT.name: WAITED}  # by metric; others are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class Outcome:
         is_less = more.mean < 0 or (more.mean == 0 and not criterion.larger_is_better)
         interval = brackets(_mirrored(more.interval) if is_less else more.interval, criterion.digits)
         sign = "less" if is_less else "more"
-        return f"{f'{shown} {criterion.unit}'.rstrip()}{interval} {sign} {self.words.than} {self.reference}"
+        return f"{f'{shown} {criterion.difference_unit}'.rstrip()}{interval} {sign} {self.words.than} {self.reference}"
 
     @cached_property
     def _pods(self) -> dict[str, Difference]:

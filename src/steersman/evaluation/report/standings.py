@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from steersman.core.statistics import Interval, mean
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
-from steersman.evaluation.criteria import FINAL_STATE_CRITERIA, TIMED_CRITERIA, WAITING_TIME, Criterion
 from steersman.evaluation.report.style import INTERVAL, OF_STRETCH
 from steersman.evaluation.summary import ALL, TRACE_BLOCKS, FigureKey, SummaryRow, SummaryTable, figures_by_key
+from steersman.simulation.measures import COURSE, MEAN_WAIT, Measure
 from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric, wait_metric
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
 
 GPU_ALLOCATION = "gpu_allocation_percent"
 CPU_ALLOCATION = "cpu_allocation_percent"
-MEAN_WAIT = "waiting_time_mean_seconds"
 FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
 
 
@@ -55,7 +53,7 @@ class Standings:
         summary: Sequence[SummaryRow],
         baseline: str,
         bounds: ExperimentBounds | None = None,
-        criteria: Sequence[Criterion] = (),
+        criteria: Sequence[Measure] = (),
     ) -> None:
         self._table = SummaryTable(runs)
         self._rows = figures_by_key(summary)
@@ -92,18 +90,15 @@ class Standings:
         # The workloads with a recorded placement, which is a row of the table beside the policies
         self.recorded = {key.workload for key in self._rows if (key.protocol, key.policy) == (self.protocol, AS_IT_IS)}
 
-    def default_criterion(self) -> Criterion:
+    def default_criterion(self) -> Measure:
         """Return what decides if nobody said: the mean wait if times are given, else the GPU or CPU allocated."""
         if self.timed:
-            return TIMED_CRITERIA[WAITING_TIME]
-        of_gpu = FINAL_STATE_CRITERIA["allocation"]
-        metric = GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION
-        title = of_gpu.title.replace("GPU", self.resource)
-        return replace(of_gpu, metric=metric, curve=metric, title=title, short=f"{self.resource} %")
+            return MEAN_WAIT
+        return COURSE[GPU_ALLOCATION if self.on_gpu else CPU_ALLOCATION].at_end()
 
     @property
     def primary(self) -> str:
-        return self.criterion.metric
+        return self.criterion.name
 
     @property
     def primary_title(self) -> str:
@@ -174,7 +169,7 @@ class Standings:
         Empty if only one kind arrives, if no pod waits, and in a protocol that does not tell kinds apart.
         """
         of_kind = wait_metric if self.timed else failed_metric
-        if self.timed and not any(mean > 0 for mean in self.means_of(workload, MEAN_WAIT).values()):
+        if self.timed and not any(mean > 0 for mean in self.means_of(workload, MEAN_WAIT.name).values()):
             return {}
         came = {kind: self.means_of(workload, of_kind(kind) if self.timed else arrived_metric(kind)) for kind in KINDS}
         found = {

@@ -31,10 +31,7 @@ def run_of(workload: str, policy: str, seed: int, protocol: Protocol) -> RunResu
     random = np.random.default_rng([seed, POLICIES.index(policy), WORKLOADS.index(workload)])
     x = np.arange(0.0, 131.0)
     allocated = np.round(np.minimum(x, 90 + POLICIES.index(policy) + random.random(131)), 2)
-    unknown = np.full(131, np.nan)
-    curve = Curve(
-        x, allocated, unknown, unknown, np.round(x / 10, 2), np.full((131, 6), np.nan), *(unknown for _ in range(4))
-    )
+    measured = {"gpu_allocation_percent": allocated, "gpu_fragmented_of_idle_percent": np.round(x / 10, 2)}
     end = float(allocated[-1])
     metrics = (
         Metric(METRIC, "percent", end),
@@ -45,7 +42,7 @@ def run_of(workload: str, policy: str, seed: int, protocol: Protocol) -> RunResu
         Metric("pods_arrived_one_gpu", "pods", 40.0),
         Metric("pods_arrived_several_gpus", "pods", 3.0),
     )
-    return RunResult(workload, policy, seed, protocol, curve, metrics, NO_NODES)
+    return RunResult(workload, policy, seed, protocol, Curve(x, measured), metrics, NO_NODES)
 
 
 @cache

@@ -33,12 +33,11 @@ from steersman.evaluation.results import (
     SUMMARY_COLUMNS,
 )
 from steersman.evaluation.summary import BOUND, SEEDS, TRACE_BLOCKS, FigureKey, SummaryRow, figures_by_key, summarise
-from steersman.objectives.fragmentation import CAUSES
-from steersman.simulation.result import Curve, FinalNodes, Metric, Protocol, RunResult
+from steersman.simulation.result import Curve, FinalNodes, Floats, Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
 
 CRITERIA = {
-    each.metric: each
+    each.name: each
     for criteria in (LATENCY_CRITERIA, TIMED_CRITERIA, FINAL_STATE_CRITERIA)
     for each in criteria.values()
 }
@@ -235,11 +234,6 @@ def _end(metrics: Sequence[Metric]) -> Curve:
     return _curve(np.zeros(1), np.array([values.get("gpu_allocation_percent", math.nan)]), np.full(1, np.nan))
 
 
-def _curve(
-    x: npt.NDArray[np.float64], allocated: npt.NDArray[np.float64], fragmented_of_idle: npt.NDArray[np.float64]
-) -> Curve:
-    """Return a curve whose other quantities are unknown; all fragmented GPU is ascribed to the first cause."""
-    unknown = np.full(len(x), np.nan)
-    causes = np.zeros((len(x), len(CAUSES)))
-    causes[:, 0] = fragmented_of_idle * (100.0 - allocated) / 100.0
-    return Curve(x, allocated, unknown, unknown, fragmented_of_idle, causes, unknown, unknown, unknown, unknown)
+def _curve(x: Floats, allocated: Floats, fragmented_of_idle: Floats) -> Curve:
+    fragmented = fragmented_of_idle * (100.0 - allocated) / 100.0
+    return Curve(x, {"gpu_allocation_percent": allocated, "gpu_fragmented_percent": fragmented})

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from steersman.apps.dashboard.columns import NodeColumns, PolicyLook, node_columns, policy_looks
 from steersman.cluster.model import GPU_MILLI
-from steersman.simulation.result import Placements, Protocol, RunResult, Timeline
+from steersman.simulation.result import Curve, Placements, Protocol, RunResult
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.warnings import gpu_warnings
 from steersman.workloads.workload import Workload
@@ -34,7 +34,7 @@ class RecordedRun:
     protocol: RecordedProtocol
     seed: int
     placements: Placements | None
-    timeline: Timeline | None
+    timeline: Curve | None
 
 
 class PodColumns(msgspec.Struct, kw_only=True, rename="camel"):
@@ -125,7 +125,7 @@ def pod_names(workload: Workload) -> list[str]:
 def _run(result: RunResult | RecordedRun, look: PolicyLook, pods: dict[str, int], nodes: dict[str, int]) -> RunColumns:
     placements, timeline = result.placements, result.timeline
     assert isinstance(placements, Placements)
-    assert isinstance(timeline, Timeline)
+    assert isinstance(timeline, Curve)
     reasons = _positions(["", *placements.reason])
     return RunColumns(
         policy=result.policy,
@@ -137,9 +137,9 @@ def _run(result: RunResult | RecordedRun, look: PolicyLook, pods: dict[str, int]
         outcome=[OUTCOMES.index(outcome) for outcome in placements.outcome],
         reason=[reasons[reason] for reason in placements.reason],
         reasons=list(reasons),
-        gpu=_percent(timeline.gpu),
-        cpu=_percent(timeline.cpu),
-        fragmentation=_percent(timeline.causes.sum(axis=1)),
+        gpu=_percent(timeline.gpu_allocation_percent),
+        cpu=_percent(timeline.cpu_allocation_percent),
+        fragmentation=_percent(timeline.gpu_fragmented_percent),
     )
 
 

@@ -18,10 +18,10 @@ from steersman.cluster.model import Node, Pod
 from steersman.core.errors import InputError, SteersmanError
 from steersman.evaluation.replay_file import REPLAY, ReplayFile, decode_replay, policy_fingerprint
 from steersman.evaluation.results import PLACEMENTS, PLACEMENTS_COLUMNS, TIMELINE, timeline_columns
-from steersman.objectives.fragmentation import CAUSES
 from steersman.policies.base import Policy
 from steersman.policies.registry import resolve
-from steersman.simulation.result import Placements, RunResult, Timeline
+from steersman.simulation.measures import COURSE
+from steersman.simulation.result import Curve, Placements, RunResult
 from steersman.workloads.experiments import RecordedBinding, clearings, parse_bindings, recorded_class, recorded_nodes
 from steersman.workloads.profile import TypicalPod
 from steersman.workloads.workload import Workload
@@ -114,8 +114,8 @@ class FolderRun:
             workload = content.load_workload()
             placements = _placements(self._run, workload)
             timeline = _timeline(self._run, content.protocol == "timed")
-        if len(placements.time) != len(timeline.time):
-            problem = f"has {len(timeline.time)} events, and {PLACEMENTS} has {len(placements.time)}; simulate it again"
+        if len(placements.time) != len(timeline.x):
+            problem = f"has {len(timeline.x)} events, and {PLACEMENTS} has {len(placements.time)}; simulate it again"
             raise InputError(self._run.folder / TIMELINE, "", "", problem)
         run = RecordedRun(content.policy, content.protocol, content.seed, placements, timeline)
         return LoadedRun(workload, run, content.profile)
@@ -181,28 +181,15 @@ def _problem_of(row: Sequence[str], pods: Collection[str], nodes: Mapping[str, i
     return f"outcome {outcome} without a node" if outcome in ("bound", "finished") and not node else ""
 
 
-def _timeline(run: FoundRun, timed: bool) -> Timeline:
+def _timeline(run: FoundRun, timed: bool) -> Curve:
     columns = timeline_columns("timed" if timed else "inflation")
     values = [
         [cell_number(run, TIMELINE, line, name, cell) for name, cell in zip(columns, row, strict=True)]
         for line, row in rows_of(run, TIMELINE, columns)
     ]
-    table = np.array(values, dtype=np.float64).reshape(-1, len(columns)).T
-    _, time, arrived, gpu, cpu, memory, _, *rest = table
-    causes, (gpu_balance, cpu_balance, nodes_used, waiting) = rest[: len(CAUSES)], rest[len(CAUSES) :]
-    return Timeline(
-        time,
-        arrived,
-        gpu,
-        cpu,
-        memory,
-        np.full(len(time), np.nan),
-        np.stack(causes, axis=1),
-        gpu_balance,
-        cpu_balance,
-        nodes_used,
-        waiting,
-    )
+    _, time, *measured = np.array(values, dtype=np.float64).reshape(-1, len(columns)).T
+    names = (each.name for each in COURSE.values() if each.in_timeline)
+    return Curve(time, dict(zip(names, measured, strict=True)))
 
 
 class RecordingRun:
@@ -226,20 +213,7 @@ class RecordingRun:
         nodes, names = recorded_nodes(rows), _deduplicated_names([row.name for row in rows])
         pods = tuple(Pod(name, recorded_class(row)) for name, row in zip(names, rows, strict=True))
         placements, cpu = _events(rows, names, nodes)
-        unknown = np.full(len(cpu), np.nan)
-        timeline = Timeline(
-            time=placements.time,
-            arrived_percent=unknown,
-            gpu=unknown,
-            cpu=cpu,
-            memory=unknown,
-            fragmentation=unknown,
-            causes=np.full((len(cpu), len(CAUSES)), np.nan),
-            gpu_balance=unknown,
-            cpu_balance=unknown,
-            nodes_used=unknown,
-            waiting=unknown,
-        )
+        timeline = Curve(placements.time, {"cpu_allocation_percent": cpu})
         run = RecordedRun(POLICY, "recorded", 0, placements, timeline)
         return LoadedRun(Workload(self.name, nodes, pods), run, ())
 
