@@ -22,6 +22,7 @@ from steersman.envs.environment import Chooser, Figures, play
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
+from steersman.objectives.measures import spread_of
 from steersman.objectives.registry import WeightedObjectives
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.policies.base import Policy
@@ -174,13 +175,11 @@ def _play(core: LatencyCore, policy: Policy, seed: int) -> _Recorder:
 def _curve(notes: _Recorder, rewards: dict[str, Floats]) -> Curve:
     """Return the curve over time, a point for each decision; CPU is what is used."""
     rows = np.array(notes.rows)
-    count = np.maximum(rows[:, summary.CPU_NODES], 1.0)
-    mean = rows[:, summary.CPU_SHARE] / count
-    deviation = np.sqrt(np.maximum(rows[:, summary.CPU_SQUARE] / count - mean**2, 0.0))
+    mean, spread = rows[:, summary.CPU_SHARE] / np.maximum(rows[:, summary.CPU_NODES], 1.0), spread_of(rows)
     measured = {
         "cpu_allocation_percent": 100.0 * mean,
-        "cpu_balance_percent": 100.0 * deviation,
-        "nodes_used": rows[:, summary.NODES_USED].copy(),
+        "cpu_balance_percent": 100.0 * np.sqrt(spread["node_variance"]),
+        "nodes_used": spread["nodes_used"],
     }
     return Curve(np.array(notes.time), measured, rewards)
 

@@ -47,12 +47,11 @@ OVER_TIME = tuple(each for each in COURSE.values() if each.over_time)
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Capacity of the cluster: GPU milli, milli-CPU, bytes; numbers of nodes, and of those with GPUs and with CPUs."""
+    """Capacity of the cluster: GPU milli, milli-CPU, bytes; numbers of nodes with GPUs and with CPUs."""
 
     gpu: int
     cpu: int
     memory: int
-    nodes: int
     gpu_nodes: int
     cpu_nodes: int
 

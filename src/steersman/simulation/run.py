@@ -644,7 +644,6 @@ class Execution:
             gpu=self.simulator.workload.gpu_capacity,
             cpu=int(allocatable[:, CPU].sum()),
             memory=int(allocatable[:, MEMORY].sum()),
-            nodes=len(allocatable),
             gpu_nodes=int((nodes.gpu_count[self.eligible] > 0).sum()),
             cpu_nodes=int((allocatable[:, CPU] > 0).sum()),
         )

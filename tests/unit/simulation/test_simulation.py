@@ -15,6 +15,7 @@ from tests.support.nightly import examples
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.simulation.arrivals import schedule
+from steersman.simulation.measures import COURSE
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod
@@ -429,8 +430,10 @@ def test_the_timeline_has_a_row_for_every_event_and_ends_where_the_metrics_do():
     result = Simulator(workload).run("fgd", protocol="arrivals", record=True)
     timeline = result.timeline
     assert len(timeline.x) == len(result.placements.pod) == 150
+    assert list(timeline.measured) == list(COURSE)
     assert timeline.gpu_allocation_percent[-1] == metrics_of(result)["gpu_allocation_percent"]
     assert timeline.pods_waiting[-1] == metrics_of(result)["pods_failed"]
+    assert not hasattr(timeline, "gpu")
     assert Simulator(workload).run("fgd", protocol="arrivals").timeline is None
 
 

@@ -19,7 +19,7 @@ from steersman.apps.scheduler.agent_link import DecisionOutcome, Question
 from steersman.envs.base import Arrays, observation_space
 from steersman.objectives import summary
 from steersman.objectives.judging import reward
-from steersman.objectives.measures import figures_of
+from steersman.objectives.measures import allocation_of, spread_of
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View
 from steersman.training.run import RunEndedError
@@ -124,8 +124,7 @@ def padded(observation: Mapping[str, npt.NDArray[Any]], max_nodes: int) -> Obser
 
 def infos_of(row: npt.NDArray[np.float64]) -> Arrays:
     """Return the infos of a state after an action, see `WorkloadCore.infos`."""
-    allocation, variance = figures_of(row[None])
-    return {"allocation": allocation, "node_variance": variance}
+    return {"allocation": allocation_of(row[None]), "node_variance": spread_of(row[None])["node_variance"]}
 
 
 class LiveEnv(SingleLiveEnv):

@@ -17,7 +17,7 @@ from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry as objectives
-from steersman.objectives import summary as summed
+from steersman.objectives.measures import allocation_of, spread_of
 from steersman.policies.decision.description import Arrays as DescribedArrays
 from steersman.policies.decision.description import described_cluster
 from steersman.policies.decision.selection import NodeRule
@@ -173,12 +173,9 @@ class DeploymentsCore(BatchedCore):
     def infos(self) -> Arrays:
         """Return CPU share in use, variance of nodes' CPU shares, nodes in use, illegal, pods bound and dropped."""
         row, counts = self.states[:, AFTER], self._batch.counts()
-        nodes = row[:, summed.CPU_NODES]
-        variance = row[:, summed.CPU_SQUARE] / nodes - (row[:, summed.CPU_SHARE] / nodes) ** 2
         return {
-            "allocation": row[:, summed.CPU_TAKEN] / row[:, summed.CPU_TOTAL],
-            "node_variance": np.maximum(variance, 0.0),
-            "nodes_used": row[:, summed.NODES_USED].copy(),
+            "allocation": allocation_of(row),
+            **spread_of(row),
             "illegal": self.illegal,
             "pods_bound": counts[:, 0],
             "pods_dropped": counts[:, 1],

@@ -22,7 +22,7 @@ from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER, NOW
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.objectives.measures import figures_of
+from steersman.objectives.measures import allocation_of, spread_of
 from steersman.orders.order import AGE, Order
 from steersman.orders.registry import find_order
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
@@ -196,11 +196,9 @@ class WorkloadCore(BatchedCore):
     def infos(self) -> Arrays:
         """Return metrics after the last action: `allocation` (share of GPU in use; of CPU without GPUs) and others."""
         after = self.states[:, AFTER]
-        allocation, node_variance = figures_of(after)
         return {
-            "allocation": allocation,
-            "node_variance": node_variance,
-            "nodes_used": after[:, summed.NODES_USED].copy(),
+            "allocation": allocation_of(after),
+            **spread_of(after),
             "waiting": self.states[:, NOW, summed.WAITING].astype(np.int64),
             "illegal": self.illegal,
         }

@@ -16,6 +16,7 @@ from steersman.envs.latency.description import described_settings
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
 from steersman.objectives.latency import WITHIN_HARD, WITHIN_SOFT
+from steersman.objectives.measures import spread_of
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
@@ -119,13 +120,10 @@ class LatencyCore(BatchedCore):
         When an episode ends its metrics, see `simulation.measures.LATENCY`, are included.
         """
         row, kept = self.states[:, AFTER], self._batch.counts()[:, 2]
-        nodes = np.maximum(row[:, summary.CPU_NODES], 1)
-        mean = row[:, summary.CPU_SHARE] / nodes
         ended = (self.terminated | self.truncated).any()
         return (self.figures() if ended else {}) | {
-            "cpu_used": mean,
-            "node_variance": np.maximum(row[:, summary.CPU_SQUARE] / nodes - mean**2, 0.0),
-            "nodes_used": row[:, summary.NODES_USED].copy(),
+            "cpu_used": row[:, summary.CPU_SHARE] / np.maximum(row[:, summary.CPU_NODES], 1),
+            **spread_of(row),
             "illegal": self.illegal,
             "within_soft": kept == WITHIN_SOFT,
             "within_hard": kept <= WITHIN_HARD,
