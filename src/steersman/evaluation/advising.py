@@ -15,7 +15,6 @@ from steersman.evaluation.advice import Setting, choose_way
 from steersman.evaluation.evaluation import evaluate_experiments
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.report.page import Comparison
-from steersman.evaluation.report.standings import GPU_ALLOCATION
 from steersman.evaluation.summary import SummaryTable
 from steersman.orders.order import AGE, Order
 from steersman.orders.registry import find_order
@@ -24,6 +23,7 @@ from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy, 
 from steersman.policies.portfolios import RULES, STEERSMAN
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
+from steersman.simulation.measures import GPU_ALLOCATION
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice
 from steersman.simulation.waiting import MINUTE

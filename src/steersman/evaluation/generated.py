@@ -22,8 +22,8 @@ from steersman.envs.environment import Chooser, Figures, play
 from steersman.envs.latency.environment import LatencyCore, LatencyOptions
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
-from steersman.objectives.measures import spread_of
 from steersman.objectives.registry import WeightedObjectives
+from steersman.objectives.summary import spread_of
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.policies.base import Policy
 from steersman.policies.features import TELEMETRY

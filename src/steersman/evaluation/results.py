@@ -19,11 +19,11 @@ from steersman.core.counting import first_names
 from steersman.core.errors import InputError, UsageError
 from steersman.core.folder_lock import LOCK
 from steersman.core.stored_command import COMMAND, read_command
-from steersman.evaluation.bound.experiment_bounds import METRIC, ExperimentBounds
+from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.replay_file import REPLAY, REPLAY_START, ReplayFile, encode_replay
 from steersman.evaluation.summary import BOUND, Recordings, SummaryRow, SummaryTable
 from steersman.policies.files.policy_file import SUFFIX, read_policy
-from steersman.simulation.measures import COURSE
+from steersman.simulation.measures import COURSE, GPU_ALLOCATION
 from steersman.simulation.result import Curve, Placements, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
 from steersman.workloads.files import check_writable
@@ -59,7 +59,7 @@ RESULTS_COLUMNS = (
     "policy",
     "seed",
     "arrived_percent",
-    "gpu_allocation_percent",
+    GPU_ALLOCATION,
     "gpu_fragmented_of_idle_percent",
 )
 METRICS_COLUMNS = ("workload", "policy", "seed", "protocol", "metric", "unit", "value")
@@ -138,7 +138,7 @@ def bound_rows(bounds: ExperimentBounds) -> Iterator[list[str]]:
     """Yield the rows of `metrics.csv` for the bound, whose policy is `bound`."""
     for workload, of_workload in bounds.percent.items():
         for seed, value in zip(bounds.seeds, of_workload.tolist(), strict=True):
-            yield [workload, BOUND, str(seed), bounds.protocol, METRIC, "percent", number(value)]
+            yield [workload, BOUND, str(seed), bounds.protocol, GPU_ALLOCATION, "percent", number(value)]
 
 
 def recorded_rows(recordings: Recordings, protocol: Protocol) -> Iterator[list[str]]:

@@ -13,17 +13,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from steersman.objectives.summary import (
-    CPU_NODES,
-    CPU_SHARE,
-    CPU_SQUARE,
-    CPU_TAKEN,
-    CPU_TOTAL,
-    GPU_TAKEN,
-    GPU_TOTAL,
-    NODES_USED,
-)
-
 ALLOCATION, FRAGMENTATION, BALANCE, MOST_ALLOCATED, LEAST_ALLOCATED, WAITING_TIME, LOCALITY = range(7)
 """Numbers of the objectives in the compiled core."""
 UNCOMPILED = -1
@@ -57,21 +46,6 @@ class Objective:
     reference: str = "least-allocated"
     gamma: float = 0.0
     function: Callable[[Floats, Floats], Floats] | None = None
-
-
-def allocation_of(states: Floats) -> Floats:
-    """Return the shares of GPU (of CPU without GPUs) in use, [E], in states, [E, 16]."""
-    has_gpus = states[:, GPU_TOTAL] > 0
-    taken = np.where(has_gpus, states[:, GPU_TAKEN], states[:, CPU_TAKEN])
-    return taken / np.where(has_gpus, states[:, GPU_TOTAL], states[:, CPU_TOTAL])
-
-
-def spread_of(states: Floats) -> dict[str, Floats]:
-    """Return the variance over nodes of the shares of CPU in use, and nodes in use, [E] each, in states, [E, 16]."""
-    nodes = np.maximum(states[:, CPU_NODES], 1.0)
-    mean = states[:, CPU_SHARE] / nodes
-    variance = np.maximum(states[:, CPU_SQUARE] / nodes - mean * mean, 0.0)
-    return {"node_variance": variance, "nodes_used": states[:, NODES_USED].copy()}
 
 
 _FGD = 'Weng et al., "Beware of Fragmentation", USENIX ATC 2023'

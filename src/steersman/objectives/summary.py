@@ -37,8 +37,10 @@ in an observation, whether they count or not."""
 
 COLUMNS = 16
 
+Floats = npt.NDArray[np.float64]
 
-def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+
+def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> Floats:
     """Return [16] a summary with the constant entries of eligible nodes, [N]; the rest is 0."""
     row = np.zeros(COLUMNS)
     allocatable = nodes.allocatable[eligible]
@@ -51,9 +53,7 @@ def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> npt.NDA
     return row
 
 
-def summary_of(
-    nodes: NodeArrays, eligible: npt.NDArray[np.bool_], fragmented: npt.NDArray[np.float64], waiting: int
-) -> npt.NDArray[np.float64]:
+def summary_of(nodes: NodeArrays, eligible: npt.NDArray[np.bool_], fragmented: Floats, waiting: int) -> Floats:
     """Return [16] a summary of eligible nodes, [N], as they are, with [N] fragmented GPU milli and waiting pods."""
     row = fixed_summary(nodes, eligible)
     allocatable = nodes.allocatable[eligible]
@@ -68,3 +68,18 @@ def summary_of(
     row[FRAGMENTED] = fragmented[eligible].sum()
     row[WAITING] = waiting
     return row
+
+
+def allocation_of(states: Floats) -> Floats:
+    """Return the shares of GPU (of CPU without GPUs) in use, [E], in states, [E, 16]."""
+    has_gpus = states[:, GPU_TOTAL] > 0
+    taken = np.where(has_gpus, states[:, GPU_TAKEN], states[:, CPU_TAKEN])
+    return taken / np.where(has_gpus, states[:, GPU_TOTAL], states[:, CPU_TOTAL])
+
+
+def spread_of(states: Floats) -> dict[str, Floats]:
+    """Return the variance over nodes of the shares of CPU in use, and nodes in use, [E] each, in states, [E, 16]."""
+    nodes = np.maximum(states[:, CPU_NODES], 1.0)
+    mean = states[:, CPU_SHARE] / nodes
+    variance = np.maximum(states[:, CPU_SQUARE] / nodes - mean * mean, 0.0)
+    return {"node_variance": variance, "nodes_used": states[:, NODES_USED].copy()}

@@ -7,11 +7,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from steersman.objectives import summary as state
+
 BOUND, FAILED, WAITING, FINISHED = range(4)  # outcomes of an event
 
 # Columns of `EventRecord.numbers`: the event, then the totals after it.
 ARRIVAL, OUTCOME, SLOT, DEVICES = range(4)
 NOW_WAITING, NODES_IN_USE, GPU_TAKEN, CPU_TAKEN, MEMORY_TAKEN, GPU_EXCEEDING = range(4, 10)
+TOTALS = slice(NOW_WAITING, GPU_EXCEEDING)
+TOTALS_IN_SUMMARY = [state.WAITING, state.NODES_USED, state.GPU_TAKEN, state.CPU_TAKEN, state.MEMORY_TAKEN]
 # Columns of `EventRecord.sums`: shares of GPU and CPU used, summed over nodes, and their squares; then causes of
 # fragmentation.
 GPU_SHARE, GPU_SQUARE, CPU_SHARE, CPU_SQUARE, CAUSE = range(5)

@@ -62,11 +62,13 @@ def _by_name(*measures: Measure) -> dict[str, Measure]:
 
 _UNEVEN = "How unequally nodes are used; 0 is perfectly balanced."
 
+GPU_ALLOCATION, CPU_ALLOCATION = "gpu_allocation_percent", "cpu_allocation_percent"
+FRAGMENTED = "gpu_fragmented_percent"
 BY_CAUSE = tuple(f"gpu_fragmented_{cause}_percent" for cause in CAUSES)
 COURSE = _by_name(
     Measure("arrived_percent", is_final=False),
     Measure(
-        "gpu_allocation_percent",
+        GPU_ALLOCATION,
         title="GPU allocated{}, %",
         short="GPU %",
         phrase="share of allocated GPUs",
@@ -76,7 +78,7 @@ COURSE = _by_name(
         is_published=True,
     ),
     Measure(
-        "cpu_allocation_percent",
+        CPU_ALLOCATION,
         title="CPU allocated{}, %",
         short="CPU %",
         phrase="share of allocated CPU",
@@ -86,7 +88,7 @@ COURSE = _by_name(
     ),
     Measure("memory_allocation_percent", is_published=True),
     Measure(
-        "gpu_fragmented_percent",
+        FRAGMENTED,
         title="GPU fragmented{}, % of all GPUs",
         short="Fragmented %",
         phrase="share of fragmented GPU",

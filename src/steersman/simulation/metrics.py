@@ -107,7 +107,7 @@ def arrival_curve(events: Curve, last: int) -> Curve:
         groups.append(chosen)
 
     def mean(values: Floats) -> Floats:
-        return np.array([values[g].mean() if len(g) else np.nan for g in groups])
+        return np.array([values[g].sum() / len(g) if len(g) else np.nan for g in groups])
 
     return _taken(np.arange(last + 1, dtype=np.float64), events, mean)
 

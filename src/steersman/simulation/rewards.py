@@ -11,16 +11,18 @@ import numpy.typing as npt
 from steersman.objectives import summary as state
 from steersman.objectives.judging import rewards
 from steersman.objectives.registry import WeightedObjectives
-from steersman.simulation import event_arrays
 from steersman.simulation.event_arrays import (
     ARRIVAL,
     BOUND,
     CAUSE,
+    CPU_SHARE,
+    CPU_SQUARE,
     FINISHED,
-    NODES_IN_USE,
     NOW_WAITING,
     OUTCOME,
     SLOT,
+    TOTALS,
+    TOTALS_IN_SUMMARY,
     EventRecord,
 )
 
@@ -78,19 +80,10 @@ def decision_states(
     rows = np.tile(first, (count + 1, 1))
     # A view: what is written below also is the state before the next event.
     after = rows[1:]
-    after[:, state.NODES_USED] = numbers[:, NODES_IN_USE]
-    after[:, state.CPU_SHARE], after[:, state.CPU_SQUARE] = (
-        sums[:, event_arrays.CPU_SHARE],
-        sums[:, event_arrays.CPU_SQUARE],
-    )
-    after[:, state.CPU_TAKEN], after[:, state.MEMORY_TAKEN] = (
-        numbers[:, event_arrays.CPU_TAKEN],
-        numbers[:, event_arrays.MEMORY_TAKEN],
-    )
-    after[:, state.GPU_TAKEN] = numbers[:, event_arrays.GPU_TAKEN]
+    after[:, TOTALS_IN_SUMMARY] = numbers[:, TOTALS]
+    after[:, [state.CPU_SHARE, state.CPU_SQUARE]] = sums[:, [CPU_SHARE, CPU_SQUARE]]
     # The sums are kept by adding and subtracting, which rounds.
     after[:, state.FRAGMENTED] = np.maximum(sums[:, CAUSE:].sum(axis=1), 0.0)
-    after[:, state.WAITING] = numbers[:, NOW_WAITING]
     _localities(rack, owner_of, numbers, after)
     is_decision = (numbers[:, OUTCOME] == BOUND) & (numbers[:, ARRIVAL] >= standing)
     decisions = np.flatnonzero(is_decision)

@@ -17,7 +17,7 @@ from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry as objectives
-from steersman.objectives.measures import allocation_of, spread_of
+from steersman.objectives.summary import allocation_of, spread_of
 from steersman.policies.decision.description import Arrays as DescribedArrays
 from steersman.policies.decision.description import described_cluster
 from steersman.policies.decision.selection import NodeRule

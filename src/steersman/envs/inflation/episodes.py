@@ -22,7 +22,7 @@ from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
 from steersman.envs.observation import AFTER, NOW
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.objectives.measures import allocation_of, spread_of
+from steersman.objectives.summary import allocation_of, spread_of
 from steersman.orders.order import AGE, Order
 from steersman.orders.registry import find_order
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext

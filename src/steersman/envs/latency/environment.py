@@ -16,7 +16,7 @@ from steersman.envs.latency.description import described_settings
 from steersman.envs.observation import AFTER
 from steersman.objectives import registry, summary
 from steersman.objectives.latency import WITHIN_HARD, WITHIN_SOFT
-from steersman.objectives.measures import spread_of
+from steersman.objectives.summary import spread_of
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY

@@ -15,10 +15,9 @@ from steersman.core.statistics import interquartile_mean, mean, mean_interval
 from steersman.evaluation.bound.gpu_bound import GpuBound, check_bound
 from steersman.evaluation.experiment import Experiment, OnRun
 from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable, clip_interval
+from steersman.simulation.measures import GPU_ALLOCATION
 from steersman.simulation.result import Protocol
 from steersman.workloads.workload import Workload
-
-METRIC = "gpu_allocation_percent"
 
 Floats = npt.NDArray[np.float64]
 
@@ -88,13 +87,13 @@ def _open_solver(
 def bound_summary(bounds: ExperimentBounds, table: SummaryTable, baseline: str) -> list[SummaryRow]:
     """Return the rows of `summary.csv` for the bound; their difference is what is left to gain from the baseline."""
     values = np.array([bounds.get(workload) for workload in table.rows])
-    differences = values - np.array([table.get(workload, baseline, METRIC) for workload in table.rows])
+    differences = values - np.array([table.get(workload, baseline, GPU_ALLOCATION) for workload in table.rows])
     return [
         SummaryRow(
             workload=workload,
             policy=BOUND,
             protocol=bounds.protocol,
-            metric=METRIC,
+            metric=GPU_ALLOCATION,
             unit="percent",
             runs=int(np.isfinite(values[i]).sum()) * len(table.over(workload)),
             mean=mean(values[i]),

@@ -8,14 +8,13 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from steersman.evaluation.report import sentences
-from steersman.evaluation.report.standings import CPU_ALLOCATION, FAILED, GPU_ALLOCATION, Standings
+from steersman.evaluation.report.standings import FAILED, Standings
 from steersman.evaluation.report.style import BOUND_LABEL, DASH, fixed, interval_text, signed
 from steersman.evaluation.summary import ARRIVED, BOUND
-from steersman.simulation.measures import COURSE, LATENCY, Measure
+from steersman.simulation.measures import COURSE, CPU_ALLOCATION, FRAGMENTED, GPU_ALLOCATION, LATENCY, Measure
 from steersman.simulation.pod_kinds import KINDS
 from steersman.simulation.run import AS_IT_IS
 
-FRAGMENTED = "gpu_fragmented_percent"
 GPU_METRICS = (FRAGMENTED, COURSE[GPU_ALLOCATION].over_time)
 SHORT_KINDS = {"cpu_only": "no GPU", "gpu_share": "GPU share", "one_gpu": "one GPU", "several_gpus": "several GPUs"}
 PERCENTILE_WAIT = "waiting_time_p95_seconds"

@@ -19,7 +19,7 @@ from steersman.evaluation.report.figures import (
 )
 from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.style import CAUSE_COLOURS, DASH, Figure, Style, fixed, interval_text, styles
-from steersman.simulation.measures import COURSE, MEAN_WAIT, Measure
+from steersman.simulation.measures import COURSE, CPU_ALLOCATION, FRAGMENTED, GPU_ALLOCATION, MEAN_WAIT, Measure
 from steersman.simulation.pod_kinds import KINDS, wait_metric
 from steersman.simulation.result import RunResult
 
@@ -131,7 +131,7 @@ class Section:
 
     @property
     def _quantity(self) -> str:
-        return "gpu_allocation_percent" if self.headline.on_gpu else "cpu_allocation_percent"
+        return GPU_ALLOCATION if self.headline.on_gpu else CPU_ALLOCATION
 
     def _plot(self, name: str, figure: Figure | None, caption: str) -> Plot | None:
         if figure is None:
@@ -254,7 +254,7 @@ class Section:
 
     def _causes(self) -> PlotGroup:
         timed = self.headline.timed
-        fragmented = COURSE["gpu_fragmented_percent"]
+        fragmented = COURSE[FRAGMENTED]
         share, caption = fragmented.title.format(""), fragmented.title.format(" over the run") + "."
         in_short = causes_in_short(self.runs, at_end=not timed)
         over_run = causes_over_run(self.runs, self.lines.x_title if timed else "arrived, %")

@@ -12,9 +12,9 @@ from functools import cached_property
 
 from steersman.core.counting import counted
 from steersman.core.statistics import BLOCKS, Interval
-from steersman.evaluation.report.standings import CPU_ALLOCATION, GPU_ALLOCATION, Difference, Standings
+from steersman.evaluation.report.standings import Difference, Standings
 from steersman.evaluation.report.style import brackets, interval_text, listed, seeds_text
-from steersman.simulation.measures import MEAN_WAIT
+from steersman.simulation.measures import CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT
 from steersman.simulation.pod_kinds import KINDS
 
 REACHED = 0.015  # points to the bound, which is rounded up, within which a policy has reached it

@@ -12,13 +12,11 @@ from steersman.core.statistics import Interval, mean
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.report.style import INTERVAL, OF_STRETCH
 from steersman.evaluation.summary import ALL, TRACE_BLOCKS, FigureKey, SummaryRow, SummaryTable, figures_by_key
-from steersman.simulation.measures import COURSE, MEAN_WAIT, Measure
+from steersman.simulation.measures import COURSE, CPU_ALLOCATION, GPU_ALLOCATION, MEAN_WAIT, Measure
 from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric, wait_metric
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import AS_IT_IS
 
-GPU_ALLOCATION = "gpu_allocation_percent"
-CPU_ALLOCATION = "cpu_allocation_percent"
 FAILED, STILL_WAITING = "pods_failed", "pods_waiting"
 
 

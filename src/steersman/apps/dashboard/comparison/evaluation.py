@@ -33,6 +33,7 @@ from steersman.evaluation.results import (
     SUMMARY_COLUMNS,
 )
 from steersman.evaluation.summary import BOUND, SEEDS, TRACE_BLOCKS, FigureKey, SummaryRow, figures_by_key, summarise
+from steersman.simulation.measures import FRAGMENTED, GPU_ALLOCATION
 from steersman.simulation.result import Curve, FinalNodes, Floats, Metric, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS
 
@@ -230,10 +231,9 @@ def _parts(run: FoundRun) -> dict[tuple[str, str, Protocol], dict[str, npt.NDArr
 
 
 def _end(metrics: Sequence[Metric]) -> Curve:
-    values = {metric.name: metric.value for metric in metrics}
-    return _curve(np.zeros(1), np.array([values.get("gpu_allocation_percent", math.nan)]), np.full(1, np.nan))
+    end = next((each.value for each in metrics if each.name == GPU_ALLOCATION), math.nan)
+    return Curve(np.zeros(1), {GPU_ALLOCATION: np.array([end])})
 
 
 def _curve(x: Floats, allocated: Floats, fragmented_of_idle: Floats) -> Curve:
-    fragmented = fragmented_of_idle * (100.0 - allocated) / 100.0
-    return Curve(x, {"gpu_allocation_percent": allocated, "gpu_fragmented_percent": fragmented})
+    return Curve(x, {GPU_ALLOCATION: allocated, FRAGMENTED: fragmented_of_idle * (100.0 - allocated) / 100.0})

@@ -19,9 +19,9 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.evaluation.report.curves import curve_stats, grid
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.style import BOUND_COLOUR, dark_colours
-from steersman.simulation.measures import COURSE
+from steersman.simulation.measures import COURSE, FRAGMENTED, GPU_ALLOCATION
 
-CURVES = {name: COURSE[name].title.format("") for name in ("gpu_allocation_percent", "gpu_fragmented_percent")}
+CURVES = {name: COURSE[name].title.format("") for name in (GPU_ALLOCATION, FRAGMENTED)}
 """Quantities over arrivals that `results.csv` has."""
 KEPT_FOLDERS = 8  # folders whose files are kept in memory
 
