@@ -19,7 +19,7 @@ from steersman.agents.networks.spec import FeatureCounts
 from steersman.agents.registry import find_algorithm
 from steersman.cli.main import main
 from steersman.cli.options.arrivals import AnyProtocol
-from steersman.cli.options.file import merge_options
+from steersman.cli.options.training_plan import merge_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions
 from steersman.core.errors import InputError, SteersmanError

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.completing import workloads
-from steersman.cli.kube_scheduler import KUBE_DEFAULT, cluster_baseline, with_minor
 from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.common import Jobs, path_option
 from steersman.cli.options.declaring import RequiresOption, option, to_arguments, with_options
 from steersman.cli.options.inputs import Inputs, PresentCluster
+from steersman.cli.options.policies import KUBE_DEFAULT, cluster_baseline, with_minor
 from steersman.cli.output.display import TEXT_WIDTH, Progress, Warnings, say, width
 from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import UsageError

@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from steersman.cli.completing import policies
-from steersman.cli.kube_scheduler import KUBE_DEFAULT, chosen_minor, cluster_baseline, is_to_be_found
-from steersman.cli.options.algorithms import setting_arguments, setting_parameters, settings_of
-from steersman.cli.options.arrivals import RATIO, AnyProtocol, ComparedArrivalOptions, Protocol
+from steersman.cli.options.arrivals import (
+    GENERATED,
+    RATIO,
+    AnyProtocol,
+    ComparedArrivalOptions,
+    GeneratedCluster,
+    Protocol,
+    environment_of,
+)
 from steersman.cli.options.common import KubernetesOption, ObjectiveOption, order_option, parse_seeds, policy_option
 from steersman.cli.options.declaring import (
     Excludes,
@@ -26,10 +32,18 @@ from steersman.cli.options.declaring import (
     to_arguments,
     with_options,
 )
-from steersman.cli.options.generated import GENERATED, GeneratedCluster, environment_of
 from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.policies import PolicyServer, check_pods_wait, check_policies
+from steersman.cli.options.policies import (
+    KUBE_DEFAULT,
+    PolicyServer,
+    check_pods_wait,
+    check_policies,
+    chosen_minor,
+    cluster_baseline,
+    is_to_be_found,
+)
 from steersman.cli.options.results import BEGUN, Results, naming_continuation
+from steersman.cli.options.training import setting_arguments, setting_parameters, settings_of
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag

@@ -7,16 +7,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import (
-    AssumedNow,
-    ClusterOfNow,
-    NowOption,
-    RecordedCluster,
-    check_moment,
-    read_now,
-    say_if_gone,
-)
-from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import (
     KubernetesOption,
@@ -28,9 +18,18 @@ from steersman.cli.options.common import (
     policy_option,
 )
 from steersman.cli.options.declaring import option, with_options
-from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
+from steersman.cli.options.inputs import (
+    AssumedNow,
+    ClusterOfNow,
+    NowOption,
+    RecordedCluster,
+    check_moment,
+    pod_index,
+    read_now,
+    say_if_gone,
+)
+from steersman.cli.options.policies import PolicyServer, check_live_order, split_order, with_minor
 from steersman.cli.output.display import Warnings, print_json, print_rows, print_text, status_if_slow
-from steersman.cli.reading import pod_index
 from steersman.cluster.model import Pod
 from steersman.core.errors import UsageError
 from steersman.core.garbage_collection import no_collection

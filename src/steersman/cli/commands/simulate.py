@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
 from steersman.cli.options.common import (
     Format,
@@ -19,7 +18,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import RequiresOption, RequiresProtocol, given_options, option, with_options
 from steersman.cli.options.inputs import InputsWithRunningPods
-from steersman.cli.options.policies import PolicyServer, check_pods_wait
+from steersman.cli.options.policies import PolicyServer, check_pods_wait, with_minor
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
 from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, UsageError

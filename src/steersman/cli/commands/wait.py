@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.cluster_now import AssumedNow, ClusterOfNow, NowOption, check_moment, clock, read_now, say_if_gone
 from steersman.cli.options.cluster import ClusterOptions, say_without_telemetry
 from steersman.cli.options.common import (
     MAX_SEED,
@@ -19,9 +18,19 @@ from steersman.cli.options.common import (
     policy_option,
 )
 from steersman.cli.options.declaring import advanced, option, with_options
+from steersman.cli.options.inputs import (
+    AssumedNow,
+    ClusterOfNow,
+    NowOption,
+    check_moment,
+    clock,
+    is_named,
+    pod_index,
+    read_now,
+    say_if_gone,
+)
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
 from steersman.cli.output.display import Warnings, print_json, print_rows, print_text, status_if_slow
-from steersman.cli.reading import is_named, pod_index
 from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.garbage_collection import no_collection

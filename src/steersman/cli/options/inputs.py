@@ -1,20 +1,97 @@
-"""Options for a command's workload: files, a packaged one by name, or a live cluster."""
+"""Options for a command's workload: files, a packaged one by name, or a live cluster, and how they are read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from steersman.cli.completing import workloads
 from steersman.cli.options.arrivals import ON_WORKLOADS
 from steersman.cli.options.cluster import ClusterOptions, KubeconfigOptions
 from steersman.cli.options.common import NODES_HELP, path_option
-from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresProtocol, advanced, option
-from steersman.cli.output.display import Warnings, status_if_slow
-from steersman.cli.reading import holds_nodes, read_workload, say_understood
-from steersman.core.errors import UsageError, unknown_name
+from steersman.cli.options.declaring import Excludes, RequiresOption, RequiresProtocol, advanced, given_options, option
+from steersman.cli.output.display import Warnings, one_line, say, status_if_slow
+from steersman.core.errors import SteersmanError, UsageError, unknown_name
+from steersman.workloads.files import check_writable
 from steersman.workloads.workload import RunningPods, Workload
+
+MODEL_SUFFIX = ".safetensors"  # of policy files and order files
+FASTER = " (kubectl's -o json is read some 25 times as fast)"
+
+
+def read_workload(
+    nodes: Path | None, pods: Path, running: RunningPods, warn: Warnings, *, strict: bool = False, lives: bool = False
+) -> Workload:
+    from steersman.workloads.loading import load_workload
+
+    yaml = pods.name.removesuffix(".gz").endswith((".yaml", ".yml"))
+    with status_if_slow(f"reading {pods}{FASTER if yaml else ''}"):
+        workload = load_workload(nodes, pods, running=running, strict=strict, lives=lives)
+    say_understood(workload, warn)
+    return workload
+
+
+def holds_nodes(file: Path) -> bool:
+    """Return whether a file or folder of pods holds nodes, too. Raises InputError: it is missing or invalid."""
+    from steersman.workloads.loading import open_source
+
+    return open_source(file).has_nodes()
+
+
+def say_understood(workload: Workload, warn: Warnings) -> None:
+    if workload.understood:
+        say(one_line(f"{workload.name}: {workload.understood}"))
+    if workload.nodes and workload.account.left_out:
+        say(one_line(f"{workload.name}: {workload.account.sentence}"))
+    warn(workload.warnings)
+
+
+def is_named(spec: str, namespace: str, name: str) -> bool:
+    """Return whether NAME or NAMESPACE/NAME specifies a pod of this namespace and name."""
+    wanted, slash, own = spec.rpartition("/")
+    return name == own and (not slash or namespace == wanted)
+
+
+def pod_index(workload: Workload, spec: str) -> int:
+    """Return the index of the pod that NAME or NAMESPACE/NAME specifies."""
+    matches = [i for i, pod in enumerate(workload.pods) if is_named(spec, pod.namespace, pod.name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise several_pods(spec, [(workload.pods[i].namespace, workload.pods[i].name) for i in matches])
+    raise SteersmanError(f"--pod {spec}: there is no such pod among the {len(workload.pods)} of {workload.name}")
+
+
+def several_pods(spec: str, keys: Sequence[tuple[str, str]]) -> SteersmanError:
+    candidates = ", ".join(sorted(f"{namespace}/{name}" for namespace, name in keys))
+    return SteersmanError(f"--pod {spec}: several pods have that name; choose one of {candidates}")
+
+
+def check_model_output(output: Path, kind: str, read: Callable[[Path], object], else_what: str = "") -> None:
+    """Check that a file of weights can be written, before anything is computed.
+
+    Args:
+        kind: what it will be, such as `a policy file`.
+        else_what: end of the error about its name, for other files that the command writes.
+    """
+    if output.suffix != MODEL_SUFFIX:
+        raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}{else_what}")
+    check_overwriting(output, kind, read)
+
+
+def check_overwriting(output: Path, kind: str, read: Callable[[Path], object]) -> None:
+    """Check that --output can be written and overwrites nothing but a file of its kind, see `check_model_output`."""
+    if output.exists():
+        try:
+            read(output)
+        except SteersmanError:
+            raise UsageError(f"--output {output}: exists and is not {kind}; name another file") from None
+    check_writable("--output", output)
+
 
 EMBEDDED_HELP = "a packaged openb workload: default, gpushare40, ..., or default-small (64 nodes)"
 WAYS = "--nodes with --pods, --workload NAME, or --cluster"
@@ -197,3 +274,101 @@ def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings, 
         result = cluster.workload(running=running, lives=lives)
     say_understood(result, warn)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCluster(FileInputs):
+    """A cluster in files, whose pods with `spec.nodeName` run, or a packaged one; none given: the live one."""
+
+    @property
+    def running(self) -> RunningPods:
+        return RunningPods.AS_WRITTEN
+
+    def is_chosen(self, cluster: ClusterOptions) -> bool:
+        """Return whether the files are given, else the live cluster is asked."""
+        if not given_options(self):
+            return False
+        if given_options(cluster):
+            raise UsageError(
+                "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, "
+                "--pods and --workload"
+            )
+        self.check()
+        return True
+
+
+NowOption = Annotated[
+    str | None,
+    option(
+        "Files: the time that counts as now, such as 2026-11-01T12:00:00Z; without a zone it is local. [default: the "
+        "latest time that their objects state as past; give it if the clock of one object is far ahead]",
+        metavar="TIME",
+    ),
+]
+
+
+class AssumedNow(NamedTuple):
+    """The time that counts as now."""
+
+    seconds: float | None  # since 1970; None: it is unknown
+    sentence: str = ""  # which time it is, and why; "": it is the present, or unknown
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOfNow(PresentCluster, RecordedCluster):
+    """A cluster in files as it was when they were written; none given: the live one."""
+
+
+def read_now(
+    inputs: ClusterOfNow, target: ClusterOptions, warn: Warnings, now: str | None = None
+) -> tuple[Workload, AssumedNow]:
+    """Return a cluster, whose running pods stay where they are, and the time that counts as now.
+
+    Args:
+        now: the time of the files; None: they are as old as the last thing that they tell of.
+    """
+    try:
+        stated = None if now is None else datetime.fromisoformat(now).timestamp()
+    except (ValueError, OverflowError):
+        raise UsageError(f"--now {now}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
+    if inputs.is_chosen(target):
+        source = inputs.read(warn)[0]
+        seconds = source.lives.latest if stated is None else stated
+        if seconds is None:
+            return source, AssumedNow(None)
+        if stated is not None:
+            # What ended later is not known yet.
+            ended = tuple(each for each in source.lives.ended if each.ended <= stated)
+            source = replace(source, lives=replace(source.lives, ended=ended))
+        why = "the latest time in the files" if stated is None else "as --now says"
+        return source, AssumedNow(seconds, f"taken as now: {clock(seconds)}, {why}")
+    if stated is not None:
+        raise UsageError("--now is for a cluster in files; leave it out, or give --nodes and --pods")
+    source = read_cluster(target, RunningPods.FROM_NOW, warn, lives=True)
+    return source, AssumedNow(time.time())
+
+
+def check_moment(source: Workload) -> None:
+    """Raise UsageError for a trace, whose pods arrive over time: it is not a snapshot of a cluster."""
+    if any(pod.deletion_time is not None for pod in source.pods):
+        expected = "expected a cluster's objects, as kubectl get nodes,pods -A -o yaml writes them"
+        raise UsageError(f"{source.name} is a trace, whose pods state when they end; {expected}")
+
+
+def say_if_gone(workload: Workload, spec: str) -> None:
+    """Raise SteersmanError for a pod of a cluster, read with `lives`, that no scheduler looks at."""
+    if any(is_named(spec, pod.namespace, pod.name) for pod in workload.pods):
+        return
+    ended = {(each.pod.namespace, each.pod.name): each.ended for each in workload.lives.ended}
+    matches = sorted(key for key in {*ended, *workload.lives.present} if is_named(spec, *key))
+    if len(matches) > 1:
+        raise several_pods(spec, matches)
+    if matches and matches[0] in ended:
+        raise SteersmanError(f"--pod {spec}: it does not wait: it ended at {clock(ended[matches[0]])}")
+    if matches:
+        raise SteersmanError(f"--pod {spec}: no scheduler looks at it: it has scheduling gates, or is being deleted")
+
+
+def clock(seconds: float) -> str:
+    """Return a time of day with its date, here, of seconds since 1970."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from steersman.agents.registry import find_algorithm
 from steersman.cli.completing import algorithms, networks, objectives
-from steersman.cli.options.algorithms import list_networks, live_parameters, options_of
 from steersman.cli.options.common import OBJECTIVES_HELP, path
 from steersman.cli.options.declaring import RequiresOption, option
-from steersman.cli.options.file import FROM_FILE, read_options, settings_of
-from steersman.cli.options.training_plan import widths
+from steersman.cli.options.training import list_networks, live_parameters, options_of
+from steersman.cli.options.training_plan import FROM_FILE, read_options, settings_in, widths
 from steersman.core.config.fields import check_effects, flag
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
@@ -151,7 +150,7 @@ def live_plan_of(
     seed = 1 if learning.seed is None else learning.seed
     plan = live_plan(scheduler, file_to_start_from(policy), options, has_telemetry=has_telemetry, seed=seed)
     algorithm = find_algorithm(plan.algorithm)
-    from_file = {} if learning.options is None else settings_of(learning.options, stated, algorithm)
+    from_file = {} if learning.options is None else settings_in(learning.options, stated, algorithm)
     given = options_of(algorithm, declared)
     plan = plan.with_settings(from_file | given)
     check_effects(plan.config, given)

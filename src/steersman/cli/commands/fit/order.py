@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.cluster_now import ClusterOfNow, read_now
 from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.common import EngineOption, Jobs, TableOrJson, TableOrJsonOption, path_option, policy_option
 from steersman.cli.options.declaring import advanced, option, with_options
+from steersman.cli.options.inputs import ClusterOfNow, check_model_output, read_now
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
-from steersman.cli.reading import check_model_output
 from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import UsageError
 

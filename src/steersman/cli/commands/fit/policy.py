@@ -10,10 +10,9 @@ from steersman.cli.completing import rules_and_files
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import advanced, every_option, given_options, option, with_options
-from steersman.cli.options.inputs import Inputs
+from steersman.cli.options.inputs import Inputs, check_model_output, check_overwriting
 from steersman.cli.options.policies import stored_order_warnings
 from steersman.cli.output.display import Progress, Warnings, one_line, print_json, print_table, say, status_if_slow
-from steersman.cli.reading import check_model_output, check_overwriting
 from steersman.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from steersman.cli.completing import policies
-from steersman.cli.kube_scheduler import with_minor
 from steersman.cli.options.arrivals import ArrivalOptions
 from steersman.cli.options.common import KubernetesOption, MaxKindLoss, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import advanced, option, with_options
-from steersman.cli.options.inputs import Inputs
+from steersman.cli.options.inputs import Inputs, check_overwriting
+from steersman.cli.options.policies import with_minor
 from steersman.cli.output.display import Progress, Warnings, print_json, print_table, say
-from steersman.cli.reading import check_overwriting
 from steersman.cluster.model import SHARED_GPUS
 from steersman.core.errors import UsageError
 

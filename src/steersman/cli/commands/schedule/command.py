@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from steersman.cli.kube_scheduler import minor_of_cluster
 from steersman.cli.options.cluster import (
     ClusterOptions,
     check_new_folder,
@@ -28,7 +27,7 @@ from steersman.cli.options.common import (
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, agent_parameters, check_unused, live_plan_of
-from steersman.cli.options.policies import PolicyServer, check_live_order, split_order
+from steersman.cli.options.policies import PolicyServer, check_live_order, minor_of_cluster, split_order
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import UsageError

@@ -9,13 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from steersman.cli.options.algorithms import list_defaults, training_parameters
 from steersman.cli.options.common import EngineOption, Jobs, path_option
 from steersman.cli.options.declaring import advanced, option, with_options
-from steersman.cli.options.file import merge_options
 from steersman.cli.options.results import BEGUN, naming_continuation
-from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions, check_scene, plan_of
+from steersman.cli.options.training import (
+    LearningOptions,
+    NetworkOptions,
+    Scenario,
+    TrainingTask,
+    list_defaults,
+    training_parameters,
+)
+from steersman.cli.options.training_plan import TrainOptions, check_scene, merge_options, plan_of
 from steersman.cli.output.display import Scroll, TrainingProgressBar, Warnings, print_text
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages
 from steersman.core.engines import Engine, use_engine

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.cli.options.algorithms import training_parameters
+from steersman.cli.options.arrivals import deployments_options
 from steersman.cli.options.cluster import ClusterName, find_cluster
 from steersman.cli.options.common import path_option
 from steersman.cli.options.declaring import (
@@ -21,12 +21,10 @@ from steersman.cli.options.declaring import (
     option,
     with_options,
 )
-from steersman.cli.options.file import merge_options, read_options
-from steersman.cli.options.generated import deployments_options
 from steersman.cli.options.live_learning import LIVE_FROM_FILE, LiveLearning, live_plan_of
 from steersman.cli.options.results import BEGUN, naming_continuation
-from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions, check_scene, plan_of
+from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask, training_parameters
+from steersman.cli.options.training_plan import TrainOptions, check_scene, merge_options, plan_of, read_options
 from steersman.cli.output.display import Progress, Warnings, print_text
 from steersman.cli.output.logs import say_warnings
 from steersman.core.config.fields import flag

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.commands.workload import load, record
 from steersman.cli.completing import formats, workloads
+from steersman.cli.options.arrivals import FillingOptions, parse_range
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
 from steersman.cli.options.common import CommandGroup, ManyValues, path_option
 from steersman.cli.options.declaring import Excludes, advanced, option, with_options
-from steersman.cli.options.generated import FillingOptions, parse_range
 from steersman.cli.options.inputs import EMBEDDED_HELP, FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
 from steersman.cluster.model import Node

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
+from steersman.cli.options.arrivals import FillingOptions, Interval, Wait
 from steersman.cli.options.cluster import (
     WritableClusterOptions,
     dns_label,
@@ -22,7 +23,6 @@ from steersman.cli.options.cluster import (
 )
 from steersman.cli.options.common import advanced_path, parse_seeds, path, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
-from steersman.cli.options.generated import FillingOptions, Interval, Wait
 from steersman.cli.output.display import Progress, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
 from steersman.cluster.model import Pod
