@@ -19,26 +19,20 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from steersman.apps.http_policy.scheme import register_http_policies
-from steersman.cli.commands.advise import advise
-from steersman.cli.commands.cluster.command import app as cluster
-from steersman.cli.commands.dashboard import dashboard
-from steersman.cli.commands.demo import demo
-from steersman.cli.commands.doctor import doctor
+from steersman.cli.commands.advise import advise, demo
+from steersman.cli.commands.cluster import app as cluster
+from steersman.cli.commands.dashboard import dashboard, workbench
 from steersman.cli.commands.evaluate import evaluate
-from steersman.cli.commands.explain import explain
-from steersman.cli.commands.fit.command import app as fit
+from steersman.cli.commands.fit import app as fit
+from steersman.cli.commands.observe import doctor, top
+from steersman.cli.commands.pod import explain, wait
 from steersman.cli.commands.policy import app as policy
-from steersman.cli.commands.probe import probe
-from steersman.cli.commands.schedule.command import schedule
-from steersman.cli.commands.serve import serve
+from steersman.cli.commands.schedule import schedule
+from steersman.cli.commands.serve import probe, serve
 from steersman.cli.commands.simulate import simulate
 from steersman.cli.commands.terminal import COMPLETE, aliases, completion, docs
-from steersman.cli.commands.top import top
-from steersman.cli.commands.training.train import train
-from steersman.cli.commands.training.tune import tune
-from steersman.cli.commands.wait import wait
-from steersman.cli.commands.workbench import workbench
-from steersman.cli.commands.workload.files import app as workload
+from steersman.cli.commands.training import train, tune
+from steersman.cli.commands.workload import app as workload
 from steersman.cli.options.common import CommandGroup, ManyValues
 from steersman.cli.options.results import ResumableCommand
 from steersman.cli.output.display import mirror_lines, one_line, say

@@ -15,7 +15,7 @@ from steersman.apps.local_cluster import record
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary
 from steersman.cli import main as cli
-from steersman.cli.commands.schedule import shadow
+from steersman.cli.commands import schedule
 from steersman.cli.main import main
 from steersman.cli.options.common import TableOrJson
 from steersman.cli.output.display import print_json
@@ -74,7 +74,7 @@ def test_cluster_status(live: Path, capsys: Capture, monkeypatch: pytest.MonkeyP
     async def ready(_: Any) -> None:
         return
 
-    monkeypatch.setattr("steersman.cli.commands.cluster.command._check_ready", ready)
+    monkeypatch.setattr("steersman.cli.commands.cluster._check_ready", ready)
     found = document(capsys, "cluster", "status", "--name", "mine")
     assert found["pods_by_phase"] == {"Pending": 1, "Running": 1}
     assert (found["name"], found["nodes"], found["nodes_ready"]) == ("mine", 2, 1)
@@ -93,7 +93,7 @@ def test_policy_show(capsys: Capture) -> None:
 
 def test_a_shadows_report(capsys: Capture) -> None:
     summary = ClusterSummary(2, 50.0, 25.0, float("nan"), 1.5, 0.0, 1)
-    print_json(shadow._record(AgreementStats(4, 3), summary, summary, "default-scheduler", "fgd"))
+    print_json(schedule._record(AgreementStats(4, 3), summary, summary, "default-scheduler", "fgd"))
     found = json.loads(capsys.readouterr().out)
     assert (found["decisions"], found["agreement_percent"]) == (4, 75.0)
     assert found["actual"]["scheduler"] == "default-scheduler"
@@ -103,16 +103,18 @@ def test_a_shadows_report(capsys: Capture) -> None:
 
 def test_shadow_without_decisions_reports_no_agreement(tmp_path: Path, capsys: Capture) -> None:
     summary, none = ClusterSummary(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0), AgreementStats()
-    print_json(shadow._record(none, summary, summary, "default-scheduler", "fgd"))
+    print_json(schedule._record(none, summary, summary, "default-scheduler", "fgd"))
     found = json.loads(capsys.readouterr().out)
     assert (found["decisions"], found["agreement_percent"]) == (0, None)
-    assert shadow._sentence(none, "default-scheduler", "fgd") == "no decisions of default-scheduler to compare fgd with"
-    assert shadow._sentence(AgreementStats(4, 3), "default-scheduler", "fgd").endswith("the same node for 3 (75.0 %)")
-    shadow._write(tmp_path / "summary.csv", none, summary, summary)
+    assert (
+        schedule._sentence(none, "default-scheduler", "fgd") == "no decisions of default-scheduler to compare fgd with"
+    )
+    assert schedule._sentence(AgreementStats(4, 3), "default-scheduler", "fgd").endswith("the same node for 3 (75.0 %)")
+    schedule._write(tmp_path / "summary.csv", none, summary, summary)
     assert "agreement_percent,," in (tmp_path / "summary.csv").read_text().splitlines()
     with structlog.testing.capture_logs() as logs:
-        shadow._log(none)
-        shadow._log(AgreementStats(4, 3))
+        schedule._log(none)
+        schedule._log(AgreementStats(4, 3))
     assert ["percent" in line for line in logs] == [False, True]
 
 

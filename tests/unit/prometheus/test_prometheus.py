@@ -29,7 +29,7 @@ from tests.unit.policies.node_metrics.test_telemetry_live import SMALL, cluster
 from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.runtime.policy_manager import PolicyManager
 from steersman.apps.scheduler.shadow import Shadow
-from steersman.cli.commands.schedule.shadow import _run as follow_shadow
+from steersman.cli.commands.schedule import _run as follow_shadow
 from steersman.cluster.model import Node
 from steersman.cluster.objects.manifests import node_to_object
 from steersman.cluster.pod_query import PodQuery

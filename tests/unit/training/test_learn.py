@@ -19,9 +19,8 @@ from steersman.agents.networks.spec import FeatureCounts
 from steersman.agents.registry import find_algorithm
 from steersman.cli.main import main
 from steersman.cli.options.arrivals import AnyProtocol
-from steersman.cli.options.training_plan import merge_options
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
-from steersman.cli.options.training_plan import TrainOptions
+from steersman.cli.options.training_plan import TrainOptions, merge_options
 from steersman.core.errors import InputError, SteersmanError
 from steersman.envs.deployments.environment import DeploymentsOptions
 from steersman.policies.files.policy_file import read_policy

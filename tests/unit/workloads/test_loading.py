@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.nightly import examples
 
-from steersman.cli.commands.workload.files import app
+from steersman.cli.commands.workload import app
 from steersman.cli.main import main
 from steersman.cli.output import display
 from steersman.cluster.model import SHARED_GPUS, Constraints, Node, Pod, PodClass, Requests, Toleration

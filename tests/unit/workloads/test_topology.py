@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
 
-from steersman.cli.commands.workload.files import app
+from steersman.cli.commands.workload import app
 from steersman.cli.main import main
 from steersman.cluster.model import Node
 from steersman.core.errors import InputError, UsageError

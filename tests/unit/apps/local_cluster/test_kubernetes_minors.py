@@ -15,7 +15,7 @@ from steersman.apps.local_cluster.cluster import find_control_plane
 from steersman.apps.local_cluster.control_plane import build, servers
 from steersman.apps.local_cluster.control_plane.build import Module, build_tags, kubernetes_minors, mod_file
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
-from steersman.cli.commands.cluster.command import UpOptions
+from steersman.cli.commands.cluster import UpOptions
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
 

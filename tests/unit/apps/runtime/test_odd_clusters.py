@@ -26,7 +26,7 @@ from steersman.apps.runtime.cluster_use import ClusterUse
 from steersman.apps.runtime.listing import (
     read_nodes,
 )
-from steersman.cli.commands.schedule.shadow import follow
+from steersman.cli.commands.schedule import follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings
 from steersman.cluster.objects.api.metadata import NodeObject

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.scheduler.wait_events import MOST_EVENTS, PredictedStart, WaitEvents
-from steersman.cli.commands.schedule.predict import check_predictable, starts_of
+from steersman.cli.commands.schedule import check_predictable, starts_of
 from steersman.cli.main import app
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError

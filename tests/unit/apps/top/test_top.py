@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 from steersman.apps.runtime.cluster_use import ClusterUse, handlers
 from steersman.apps.top import BLOCKS, Layout, TopApp, ViewOptions, heading, layout_for, pressed_keys
-from steersman.cli.commands.top import top
+from steersman.cli.commands.observe import top
 from steersman.cluster.objects.api.claims import DeviceClass, ResourceSlice
 from steersman.cluster.objects.device_offers import device_offers
 from steersman.core.errors import SteersmanError

@@ -1,9 +1,12 @@
-"""`steersman schedule`: the live scheduler, or a shadow of another scheduler."""
+"""`steersman schedule`: the live scheduler or a shadow of another one, and starts that it predicts."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -28,14 +31,27 @@ from steersman.cli.options.common import (
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
 from steersman.cli.options.live_learning import LiveLearning, agent_parameters, check_unused, live_plan_of
 from steersman.cli.options.policies import PolicyServer, check_live_order, minor_of_cluster, split_order
+from steersman.cli.output.display import print_json, print_rows, say
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import UsageError
-from steersman.prometheus.configuration import read_configuration
+from steersman.core.processes import ask_process
+from steersman.prometheus.configuration import Configuration, read_configuration
 
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
+    from steersman.apps.load.live_cluster import ClusterTarget
+    from steersman.apps.runtime.policy_manager import PolicyManager
     from steersman.apps.scheduler.process import SchedulerSettings
+    from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary, Shadow
+    from steersman.apps.scheduler.wait_events import PredictedStart
+    from steersman.cluster.state import ClusterState
+    from steersman.kubernetes.client import Client
+    from steersman.kubernetes.config import KubeConfig
+    from steersman.orders.order import Order
+    from steersman.policies.base import Policy
+    from steersman.simulation.prediction.prediction import QueuePrediction
+    from steersman.workloads.workload import Workload
 
 ADDRESS, PORT = "127.0.0.1", 10269
 IN_FLIGHT = 64
@@ -233,8 +249,6 @@ def schedule(
     history = None if queue.run_times is None else open_run_times(queue.run_times)
     task = None
     if queue.predict_waits is not None:
-        from steersman.cli.commands.schedule.predict import PredictionTask, check_predictable
-
         check_predictable(resolved, policy)
         task = PredictionTask(target.config, policy, chosen_order, queue.run_times)
     log_cluster(target)
@@ -262,8 +276,6 @@ def schedule(
         ).run()
         return
     if options.shadow:
-        from steersman.cli.commands.schedule.shadow import follow
-
         follow(
             target,
             policy,
@@ -285,3 +297,208 @@ def _checked_plan(options: ScheduleOptions, learning: LiveLearning, of_agent: Ma
         return None
     has_telemetry = options.telemetry is not None
     return live_plan_of(learning, of_agent, options.policy, options.scheduler, has_telemetry=has_telemetry)
+
+
+NICENESS = 19
+LIMIT_SECONDS = 600.0  # a prediction that takes longer is ended
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionTask:
+    """What is predicted."""
+
+    config: KubeConfig
+    policy: str
+    order: Order
+    # File that keeps what is known of run times; None: the pods that ended and are still listed say it
+    run_times: Path | None
+
+    async def ask(self, active: Policy) -> list[PredictedStart]:
+        """Return when the pods start that wait now, under the policy that decides now.
+
+        Raises SteersmanError: the process failed or took too long.
+        """
+        from steersman.policies.registry import resolve
+
+        # Of another policy than a portfolio the name suffices: a user's object need not go to another process.
+        member = active if resolve(self.policy).members else None
+        return await ask_process(predict_starts, (self, member), seconds=LIMIT_SECONDS, niceness=NICENESS)
+
+
+def check_predictable(policy: Policy, spec: str) -> None:
+    """Raise UsageError for a policy whose decisions cannot be simulated without asking others."""
+    from steersman.apps.http_policy.policy import server_url
+
+    if server_url(policy):
+        raise UsageError(
+            f"--predict-waits simulates the policy, and {spec} asks a server; leave it out, or give a policy that "
+            "decides here"
+        )
+
+
+def predict_starts(question: tuple[PredictionTask, Policy | None]) -> list[PredictedStart]:
+    """Read the cluster, and return when the pods start that wait, the one that goes next first.
+
+    `question`: what is predicted, and the policy that decides if a portfolio is configured.
+    """
+    from steersman.apps.recorder.live_workload import read_workload
+    from steersman.kubernetes.client import Client
+    from steersman.orders.live_history import read_run_times
+    from steersman.policies.base import with_own_order
+    from steersman.policies.registry import resolve
+    from steersman.simulation.prediction.moment import moment_of
+    from steersman.simulation.prediction.prediction import predict_queue
+    from steersman.workloads.workload import RunningPods
+
+    task, member = question
+    kept = task.run_times
+    history = read_run_times(kept) if kept is not None and kept.exists() else None
+
+    async def read() -> Workload:
+        async with Client(task.config) as client:
+            return await read_workload(client, "the cluster", RunningPods.FROM_NOW, lives=True)
+
+    workload, now = asyncio.run(read()), time.time()
+    decides = with_own_order(member or resolve(task.policy), task.order)
+    return starts_of(predict_queue(moment_of(workload, now, history), decides))
+
+
+def starts_of(prediction: QueuePrediction) -> list[PredictedStart]:
+    from steersman.apps.scheduler.wait_events import PredictedStart
+
+    return [
+        PredictedStart(each.pod, each.p10, each.p50, each.p90, prediction.horizon)
+        for each in prediction.pods
+        # That no node could ever hold a pod is what its event FailedScheduling says.
+        if not each.impossible
+    ]
+
+
+DECISIONS, SUMMARY = "decisions.csv", "summary.csv"
+REPORT_SECONDS = 30.0
+
+TITLES = {
+    "nodes_in_use": "Nodes in use",
+    "cpu_percent": "CPU requested, %",
+    "memory_percent": "Memory requested, %",
+    "gpu_percent": "GPUs requested, %",
+    "cpu_deviation_percent": "Standard deviation of CPU across nodes, points",
+    "fragmented_gpus": "Idle GPUs that typical pods cannot use",
+    "unplaced": "Pods without a node",
+}
+
+
+def follow(
+    target: ClusterTarget,
+    policy: str,
+    shadowed: str,
+    output: Path | None,
+    telemetry: Configuration | None = None,
+    *,
+    unchecked: bool = False,
+    output_format: TableOrJson = TableOrJson.TABLE,
+) -> None:
+    """Follow a scheduler, and print the cluster as it is and as the policy would have made it."""
+    from steersman.apps.runtime.comparison import PolicyReloader
+    from steersman.apps.runtime.policy_manager import PolicyManager
+    from steersman.apps.scheduler.shadow import Shadow
+    from steersman.prometheus.collector import TelemetryCollector, addresses_of
+
+    with ExitStack() as stack:
+        decisions = None
+        if output is not None:
+            check_new_folder(output)
+            output.mkdir(parents=True, exist_ok=True)
+            # By lines, so that the file can be read while this runs, and a killed process has written its decisions.
+            decisions = stack.enter_context((output / DECISIONS).open("w", newline="", buffering=1))
+        reloader = PolicyReloader(policy, has_telemetry=telemetry is not None)
+        manager = PolicyManager(reloader, unchecked=unchecked, scheduler_name=shadowed)
+
+        async def run(client: Client) -> tuple[AgreementStats, ClusterSummary, ClusterSummary]:
+            selectors = manager.selectors(client)
+            shadow = Shadow(client, manager.decider, shadowed, selectors=selectors, came=manager.see, output=decisions)
+            if telemetry is not None:
+                manager.telemetry = TelemetryCollector(telemetry, lambda: addresses_of(shadow.actual.cache.state.nodes))
+            await _run(shadow, manager)
+            return (shadow.tally, *shadow.pictures())
+
+        stats, actual, counterfactual = run_with_client(target, run)
+    if output is not None:
+        _write(output / SUMMARY, stats, actual, counterfactual)
+    if output_format is TableOrJson.JSON:
+        print_json(_record(stats, actual, counterfactual, shadowed, manager.policy.name))
+    else:
+        numbers = [f"actual, by {shadowed}", f"instead, by {manager.policy.name}"]
+        summaries = actual, counterfactual
+        rows = [(title, *(_number(getattr(each, name)) for each in summaries)) for name, title in TITLES.items()]
+        print_rows(rows, ["Metric"], numbers)
+    say(_sentence(stats, shadowed, manager.policy.name) + (f"; wrote {output}" if output else ""))
+
+
+async def _run(shadow: Shadow, manager: PolicyManager) -> None:
+
+    def state() -> ClusterState:
+        return shadow.actual.cache.state
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            _log(shadow.tally)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(shadow.run(lambda: manager.begin(state())))
+            group.create_task(manager.keep(state, shadow.renew))
+            group.create_task(report())
+            if manager.telemetry is not None:
+                group.create_task(manager.telemetry.run())
+    # Ctrl-C is the usual end here, and the report follows.
+    except asyncio.CancelledError:
+        return
+
+
+def _log(stats: AgreementStats) -> None:
+    import structlog
+
+    share = stats.agreement_percent
+    percent = {} if share is None else {"percent": round(share, 1)}
+    structlog.get_logger("shadow").info("agreement", decisions=stats.decisions, agreed=stats.agreed, **percent)
+
+
+def _sentence(stats: AgreementStats, scheduler: str, policy: str) -> str:
+    share = stats.agreement_percent
+    if share is None:
+        return f"no decisions of {scheduler} to compare {policy} with"
+    return (
+        f"{stats.decisions} decisions of {scheduler}; in the same state {policy} would have chosen the same node for "
+        f"{stats.agreed} ({share:.1f} %)"
+    )
+
+
+def _write(file: Path, stats: AgreementStats, actual: ClusterSummary, counterfactual: ClusterSummary) -> None:
+    import csv
+
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("metric", "scheduler", "policy"))
+        writer.writerow(("decisions", stats.decisions, stats.decisions))
+        share = stats.agreement_percent
+        writer.writerow(("agreement_percent", "", "" if share is None else f"{share:.4f}"))
+        for field in fields(actual):
+            values = getattr(actual, field.name), getattr(counterfactual, field.name)
+            writer.writerow((field.name, *map(_number, values)))
+
+
+def _record(
+    stats: AgreementStats, actual: ClusterSummary, counterfactual: ClusterSummary, scheduler: str, policy: str
+) -> dict[str, object]:
+    return {
+        "decisions": stats.decisions,
+        "agreement_percent": stats.agreement_percent,
+        "actual": {"scheduler": scheduler, **asdict(actual)},
+        "instead": {"policy": policy, **asdict(counterfactual)},
+    }
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.2f}"

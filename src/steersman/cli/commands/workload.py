@@ -1,4 +1,4 @@
-"""`steersman workload`: generate and convert workload files, and add racks. `load` and `record` use live clusters."""
+"""`steersman workload`: generate and convert workload files, and add racks. `live_workload` has what uses clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from steersman.cli.commands.workload import load, record
+from steersman.cli.commands.live_workload import record, replay, run, snapshot
 from steersman.cli.completing import formats, workloads
 from steersman.cli.options.arrivals import FillingOptions, parse_range
 from steersman.cli.options.cluster import check_new_folder, dns_label, optional_scheduler, scheduler
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from steersman.workloads.generators.deployments import DeploymentSettings, Row
 
 app = CommandGroup(help="Generate, convert and record workloads, and run them on a live cluster.")
-app.command()(load.run)
-for live in (load.replay, record.record, record.snapshot):
+for live in (run, replay, record, snapshot):
     app.command()(live)
 
 

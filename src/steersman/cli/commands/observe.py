@@ -1,22 +1,26 @@
-"""`steersman top`: live view of a cluster's nodes and their utilization."""
+"""`steersman top` and `steersman doctor`: a live cluster as it is."""
 
 from __future__ import annotations
 
 import enum
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from steersman.cli.options.cluster import ClusterOptions, run_with_client
-from steersman.cli.options.common import TableOrJson
+from steersman.cli.options.common import TableOrJson, path_option
 from steersman.cli.options.declaring import RequiresOption, option, with_options
 from steersman.cli.output.display import print_json, print_table, status_if_slow
-from steersman.core.errors import UsageError
+from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
+from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
+    from steersman.apps.doctor import Finding
     from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.apps.top import ViewOptions
+    from steersman.kubernetes.client import Client
 
 
 class Sort(enum.StrEnum):
@@ -63,7 +67,6 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
     from steersman.apps.runtime.cluster_use import ClusterUse, fetch_snapshot
     from steersman.apps.top import Leader, heading, leaders, once_record, once_table
-    from steersman.kubernetes.client import Client
 
     async def fetch(client: Client) -> tuple[ClusterUse, list[Leader]]:
         return await fetch_snapshot(client), await leaders(client)
@@ -81,7 +84,6 @@ def _print_once(target: ClusterTarget, options: ViewOptions, output_format: Tabl
 
 def _watch(target: ClusterTarget, options: ViewOptions) -> None:
     from steersman.apps.top import TopApp
-    from steersman.kubernetes.client import Client
 
     async def show(client: Client) -> None:
         await TopApp(client, _title(target), options, _blocks()).run()
@@ -102,3 +104,51 @@ def _blocks() -> str:
     except UnicodeEncodeError:
         return ASCII
     return BLOCKS
+
+
+@with_options
+def doctor(
+    cluster: ClusterOptions,
+    telemetry: Annotated[
+        Path | None, path_option("How Prometheus is asked, as for schedule and serve: its metrics are checked, too.")
+    ] = None,
+    output_format: Annotated[TableOrJson, option("Format of the findings.", "--format")] = TableOrJson.TABLE,
+) -> None:
+    """Check a live cluster: version, rights, device plugins, names of resources, other schedulers and metrics.
+
+    It changes nothing. The exit status is 1 if something is a problem.
+
+    **Example**: steersman doctor --telemetry telemetry.yaml
+    """
+    from steersman.apps.doctor import Verdict, examine, ok
+    from steersman.core.library import core_line
+
+    target = cluster.find()
+    configuration = None if telemetry is None else read_configuration(telemetry)
+
+    async def ask(client: Client) -> list[Finding]:
+        return await examine(client, configuration)
+
+    with status_if_slow("asking the API server"):
+        findings = [ok("steersman", core_line()), *run_with_client(target, ask)]
+    if output_format is TableOrJson.JSON:
+        print_json(findings)
+    else:
+        _print(findings)
+    problems = sum(finding.verdict is Verdict.PROBLEM for finding in findings)
+    if problems:
+        raise SteersmanError(f"{problems} of {len(findings)} findings are problems")
+
+
+def _print(findings: list[Finding]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        table.add_row(finding.verdict.value, finding.subject, finding.text)
+        if finding.remedy:
+            table.add_row("", "", f"-> {finding.remedy}")
+    print_table(table)

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, require
-from steersman.cli.commands.cluster.kwok import app as kwok_app
-from steersman.cli.commands.cluster.nodes import (
-    DEFAULT_NAME,
-    CreateYes,
-    ExistingCluster,
-    Name,
-    NodeCreationOptions,
-    ask,
-    stopped_servers,
-)
-from steersman.cli.commands.cluster.nodes import app as nodes_app
+from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, folder_of, require
+from steersman.cli.completing import contexts
+from steersman.cli.options.cluster import KubeconfigOptions, Yes, run_with_client
 from steersman.cli.options.common import CommandGroup, TableOrJson, TableOrJsonOption, path_option
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, given_options, option, with_options
 from steersman.cli.output.display import Progress, print_json, say, status_if_slow
@@ -29,12 +21,193 @@ from steersman.cluster.model import Node
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
 
-DEFAULT_COUNT = 10
+if TYPE_CHECKING:
+    from steersman.kubernetes.config import KubeConfig
+    from steersman.workloads.topology import Hierarchy
 
 app = CommandGroup(help="Start, inspect, empty and stop a local Kubernetes cluster with simulated nodes.")
-
+nodes_app = CommandGroup(help="Add and remove simulated nodes; 'steersman top --once' lists them.")
+kwok_app = CommandGroup(help="Simulate nodes in a cluster that exists: run KWOK's controller for it, or remove it.")
 app.add_typer(nodes_app, name="nodes")
 app.add_typer(kwok_app, name="kwok")
+
+DEFAULT_NAME = "steersman"
+Name = Annotated[str, option("Name of the cluster; several can run at a time.", metavar="NAME")]
+CreateYes = Annotated[bool, option("Create nodes in a cluster that steersman did not start.", "--yes")]
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingCluster:
+    """A cluster that steersman did not start, if it is one."""
+
+    kubeconfig: Annotated[Path | None, path_option("Use the cluster of this file, in which KWOK runs; start none.")] = (
+        None
+    )
+    context: Annotated[
+        str | None, option("Its context. [default: the file's current one]", metavar="NAME", autocompletion=contexts)
+    ] = None
+
+    def load(self) -> KubeConfig | None:
+        """Return its configuration, None without options. Raises SteersmanError: the file cannot be used."""
+        from steersman.kubernetes.config import load
+
+        return None if self.kubeconfig is None and self.context is None else load(self.kubeconfig, self.context)
+
+
+def record_of(name: str, existing: ExistingCluster) -> ClusterRecord:
+    """Return the record of a cluster: the named one, or that of a kubeconfig, whose nodes the default name marks."""
+    if given_options(existing) and name != DEFAULT_NAME:
+        raise UsageError("--name is a cluster of steersman's, --kubeconfig and --context are others; give one of them")
+    found = existing.load()
+    if found is None:
+        return require(check_name(name))
+    return ClusterRecord(name, ClusterBackend.KUBECONFIG, str(found.source.absolute()), found.context, ready=True)
+
+
+def stopped_servers(record: ClusterRecord) -> str:
+    """Return the processes of the control plane, and of telemetry, that should run on this machine and do not."""
+    from steersman.apps.local_cluster.control_plane import servers
+    from steersman.apps.local_cluster.telemetry import processes
+
+    control_plane = servers.ended(folder_of(record.name)) if record.way is ClusterBackend.BINARIES else []
+    return ", ".join([*control_plane, *processes.ended(record.name)])
+
+
+def ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> Any:
+    """Return the result of `request`, a coroutine function of a client, within a timeout in seconds."""
+    from steersman.apps.local_cluster.cluster import client
+    from steersman.kubernetes.client import UnreachableError
+
+    async def send() -> Any:
+        async with client(record) as api:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await request(api)
+            except TimeoutError:
+                raise UnreachableError(f"{api.config.cluster.server} did not respond within {seconds:g} s") from None
+
+    try:
+        return asyncio.run(send())
+    except UnreachableError as error:
+        is_local = record.way is not ClusterBackend.KUBECONFIG
+        advice = f"; {command('down', record.name)} and then 'up' restart it" if is_local else ""
+        stopped = f" ({stopped} stopped running)" if (stopped := stopped_servers(record)) else ""
+        raise SteersmanError(f"cluster {record.name!r} does not respond{stopped}: {error}{advice}") from None
+
+
+DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCreationOptions:
+    node_shape: Annotated[
+        list[str],
+        option(
+            "Capacity of each node. Add 8gpu:A100 for 8 GPUs that pods can share, or 8nvidia.com/gpu:A100 for the "
+            "whole GPUs of a device plugin. Several shapes, each with a name: a=8cpu,32Gi:5 b=64cpu,256Gi:20.",
+            metavar="[NAME=]SHAPE[:COUNT]",
+        ),
+    ] = field(default_factory=lambda: [*DEFAULT_SHAPES])
+    servers_per_rack: Annotated[
+        int, advanced("Nodes in a rack (label rack), assigned in order; 0: no racks.", min=0)
+    ] = 0
+    racks_per_zone: Annotated[
+        int,
+        advanced("Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.", min=0),
+        RequiresOption("servers_per_rack"),
+    ] = 0
+    kwok_taint: Annotated[
+        bool, advanced("Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", "--kwok-taint")
+    ] = False
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        from steersman.workloads.topology import Hierarchy
+
+        return Hierarchy(self.servers_per_rack, self.racks_per_zone) if self.servers_per_rack else None
+
+
+@nodes_app.command("add")
+@with_options
+def add_nodes(
+    new: NodeCreationOptions,
+    existing: ExistingCluster,
+    count: Annotated[int, option("Number of nodes of each shape that states none.", min=1)] = 1,
+    name: Name = DEFAULT_NAME,
+    yes: CreateYes = False,
+) -> None:
+    """Add simulated nodes to a cluster that runs; their numbers continue those that are there.
+
+    With --kubeconfig or --context it is any cluster in which KWOK runs, see **cluster kwok install**.
+
+    **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
+    """
+    from steersman.apps.local_cluster import nodes as simulated
+    from steersman.apps.local_cluster.nodes import parse_groups
+
+    groups, record = parse_groups(new.node_shape), record_of(name, existing)
+    if record.way is ClusterBackend.KUBECONFIG and not yes:
+        raise UsageError(
+            f"this would create nodes in context {record.context!r} of {record.kubeconfig}, which steersman did not "
+            "start; --yes if that is meant"
+        )
+
+    async def create(client: Any) -> int:
+        there, _ = await simulated.node_names(client, name)
+        bare = [
+            node
+            for group in groups
+            for node in simulated.equal_nodes(
+                count if group.count is None else group.count,
+                group.shape,
+                group.name,
+                simulated.next_number(there, group.name),
+            )
+        ]
+        new_nodes = simulated.prepared(bare, new.hierarchy, kwok_taint=new.kwok_taint)
+        await simulated.create_nodes(client, new_nodes, name, progress.update)
+        return len(new_nodes)
+
+    with Progress("starting nodes") as progress:
+        added = ask(record, create)
+    say(f"cluster {name!r} has {added} more nodes")
+
+
+@nodes_app.command("remove")
+@with_options
+def remove_nodes(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Nodes to remove.")] = None,
+    count: Annotated[int | None, option("Instead of names: the newest nodes.", min=1)] = None,
+    name: Name = DEFAULT_NAME,
+    *,
+    existing: ExistingCluster,
+) -> None:
+    """Remove nodes that steersman created; Kubernetes deletes their pods some seconds later.
+
+    **Example**: steersman cluster nodes remove --count 2
+    """
+    from steersman.apps.local_cluster import nodes as simulated
+
+    if bool(names) == (count is not None):
+        raise UsageError("which nodes? give their names, or --count")
+    record = record_of(name, existing)
+
+    async def remove(client: Any) -> int:
+        _, own = await simulated.node_names(client, name)
+        chosen = list(names) if names else own[-count:] if count is not None else []
+        for each in chosen:
+            if each not in own:
+                raise UsageError(f"{each}: there is no such node of those that steersman created in cluster {name!r}")
+        if count is not None and count > len(own):
+            raise UsageError(f"--count {count}: cluster {name!r} has {len(own)} nodes that steersman created")
+        return await simulated.delete_nodes(client, name, chosen)
+
+    with status_if_slow("removing nodes"):
+        removed = ask(record, remove)
+    say(f"cluster {name!r} has {removed} fewer nodes")
+
+
+DEFAULT_COUNT = 10
 
 STATUS_SECONDS = 3.0  # timeout of all requests of `status`; a cluster that takes longer is reported as not responding
 
@@ -319,3 +492,83 @@ def _export(record: ClusterRecord) -> str:
     import shlex
 
     return f"export KUBECONFIG={shlex.quote(record.kubeconfig)}"
+
+
+@kwok_app.command()
+@with_options
+def install(
+    image: Annotated[
+        str,
+        option(
+            "Run the controller in the cluster, as a Deployment of this image of KWOK 0.8, which must be in a "
+            "registry that its nodes can reach. [default: a process of this machine, built as for 'cluster up']",
+            metavar="IMAGE",
+        ),
+    ] = "",
+    print_manifests: Annotated[
+        bool, option("With --image: print the manifests, for kubectl apply; change nothing.", "--print")
+    ] = False,
+    yes: Yes = False,
+    *,
+    cluster: KubeconfigOptions,
+) -> None:
+    """Run KWOK's controller for a cluster that exists, so that 'cluster nodes add' can add simulated nodes to it.
+
+    It keeps the nodes that steersman creates there ready, and lets pods on them run without containers; real nodes and
+    their pods are left alone. Without --image it is a process of this machine, with a copy of the credentials, until
+    'cluster kwok remove' or a reboot. With --image it is a Deployment in kube-system with its own role.
+
+    **Example**: steersman cluster kwok install --kubeconfig ~/.kube/config --context test --yes
+
+    **Then**: steersman cluster nodes add --context test --count 100 --yes
+    """
+    from steersman.apps.local_cluster import kwok as controller
+
+    if print_manifests:
+        if not image:
+            raise UsageError("--print shows what --image would create; give that, too")
+        import yaml
+
+        print(yaml.safe_dump_all(controller.manifests(image), sort_keys=False), end="")
+        return
+    target = cluster.find()
+    if target.is_local:
+        raise UsageError("KWOK runs already in a cluster of 'steersman cluster up'; this is for other clusters")
+    if image:
+        target.require_consent(f"create a Deployment, a role and its binding named {controller.NAME}", yes=yes)
+        created = run_with_client(target, lambda client: controller.install(client, image))
+        say(f"KWOK is installed at {target.config.cluster.server}: {created} objects named {controller.NAME}")
+        return
+    target.require_consent("run a controller that changes simulated nodes and their pods", yes=yes)
+
+    from steersman.apps.local_cluster.control_plane import build
+
+    with Progress("building packages of the control plane", estimate=False) as progress:
+        program = build.programs(progress.update, say) / "kwok"
+    log = controller.start(target.config, program)
+    say(f"KWOK's controller runs on this machine for {target.config.cluster.server}; its log is {log}")
+
+
+@kwok_app.command()
+@with_options
+def remove(cluster: KubeconfigOptions, yes: Yes = False) -> None:
+    """Stop the controller that 'cluster kwok install' runs on this machine, and delete what it created in the cluster.
+
+    Simulated nodes stay, and are no longer ready after a minute; 'cluster nodes remove' deletes them.
+
+    **Example**: steersman cluster kwok remove --context test --yes
+    """
+    from steersman.apps.local_cluster import kwok as controller
+
+    target = cluster.find()
+    if target.is_local:
+        raise UsageError("KWOK is part of a cluster of 'steersman cluster up'; 'cluster down' stops that")
+    target.require_consent(f"delete the Deployment, role and binding {controller.NAME} of steersman", yes=yes)
+    stopped = controller.stop(target.config)
+    deleted = run_with_client(target, controller.remove)
+    if not (stopped or deleted):
+        say(f"KWOK was not installed by steersman at {target.config.cluster.server}")
+        return
+    parts = ["the process was stopped"] if stopped else []
+    parts += [f"{deleted} objects were deleted"] if deleted else []
+    say(f"KWOK is removed from {target.config.cluster.server}: {', '.join(parts)}")

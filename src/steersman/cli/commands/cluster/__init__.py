@@ -1,1 +1,0 @@
-"""`steersman cluster`: local clusters with simulated nodes."""

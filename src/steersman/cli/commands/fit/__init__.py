@@ -1,1 +1,0 @@
-"""Commands that fit what schedules to a cluster and its pods."""

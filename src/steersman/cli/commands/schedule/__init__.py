@@ -1,1 +1,0 @@
-"""`steersman schedule`: the live scheduler, and what runs beside it."""

@@ -1,1 +1,0 @@
-"""`steersman train` and `steersman tune`."""

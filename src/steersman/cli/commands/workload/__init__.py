@@ -1,1 +1,0 @@
-"""`steersman workload`: files, live clusters, recordings."""
