@@ -29,36 +29,36 @@ from steersman.core.errors import UsageError
 class Source:
     """Where nodes come from."""
 
-    nodes: Annotated[Path | None, option("Nodes.")] = None
-    cluster: Annotated[bool, option("A live one.", "--cluster"), Excludes("nodes")] = False
+    nodes: Path | None = option("Nodes.")
+    cluster: bool = option("A live one.", Excludes("nodes"), default=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """A search on a source."""
 
-    policy: Annotated[list[str], option("Policies.")]
+    policy: list[str] = option("Policies.", default=...)
     source: Source = field(default_factory=Source)
-    watch: Annotated[bool, option("Watch it.")] = True
-    learn: Annotated[bool | None, option("Learn.", "--learn/--frozen")] = None
-    seconds: Annotated[float | None, option("Time."), RequiresOption("watch"), Unit("s")] = None
-    share: Annotated[float | None, option("Share.", "--part"), SHARE] = None
+    watch: bool = option("Watch it.", default=True)
+    learn: bool | None = option("Learn.", "--learn/--frozen")
+    seconds: float | None = option("Time.", RequiresOption("watch"), Unit("s"))
+    share: float | None = option("Share.", "--part", SHARE)
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """A protocol, and what belongs to it."""
 
-    protocol: Annotated[str | None, option("Protocol.")] = None
-    ratio: Annotated[float | None, option("Ratio."), RequiresProtocol("inflation")] = None
-    load: Annotated[float | None, option("Load."), RequiresProtocol("timed", "latency", is_stated=True)] = None
+    protocol: str | None = option("Protocol.")
+    ratio: float | None = option("Ratio.", RequiresProtocol("inflation"))
+    load: float | None = option("Load.", RequiresProtocol("timed", "latency", is_stated=True))
 
 
 @dataclass(frozen=True, slots=True)
 class UsualPace(Pace):
     """A protocol with a default."""
 
-    protocol: Annotated[str | None, option("Protocol."), AssumedValue("inflation")] = None
+    protocol: str | None = option("Protocol.", AssumedValue("inflation"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Fitting:
 
     RULES: ClassVar = (RequiresOption("fit"),)
 
-    fit: Annotated[bool, option("Fit.", "--fit")] = False
-    draws: Annotated[int | None, option("Draws.")] = None
+    fit: Annotated[bool, option("Fit.")] = False
+    draws: int | None = option("Draws.")
 
 
 SEARCH = Search(["fgd"])
@@ -77,18 +77,19 @@ SEARCH = Search(["fgd"])
 def test_a_command_has_the_fields_of_its_dataclasses_and_gets_these() -> None:
     got: list[Any] = []
 
-    def command(search: Search, pace: Pace, jobs: int = 1) -> None:
-        got.extend((search, pace, jobs))
+    def command(search: Search, pace: Pace, jobs: int = 1, quiet: bool = option("Say less.", default=False)) -> None:
+        got.extend((search, pace, jobs, quiet))
 
     made = with_options(command)
     parameters = inspect.signature(made).parameters
-    names = ["policy", "nodes", "cluster", "watch", "learn", "seconds", "share", "protocol", "ratio", "load", "jobs"]
-    assert list(parameters) == names
+    names = ["policy", "nodes", "cluster", "watch", "learn", "seconds", "share", "protocol", "ratio", "load"]
+    assert list(parameters) == [*names, "jobs", "quiet"]
     assert parameters["policy"].default is inspect.Parameter.empty
     assert parameters["watch"].default is True
+    assert parameters["quiet"].annotation.__metadata__[0].param_decls == ("--quiet",)  # without --no-quiet
     given = {name: each.default for name, each in parameters.items()} | {"policy": ["fgd"], "nodes": Path("n.csv")}
     made(**given)
-    assert got == [replace(SEARCH, source=Source(Path("n.csv"))), Pace(), 1]
+    assert got == [replace(SEARCH, source=Source(Path("n.csv"))), Pace(), 1, False]
 
 
 def test_declared_options_that_are_not_given_are_not_passed() -> None:
@@ -162,9 +163,9 @@ def test_rules_of_a_group_are_checked_for_each_of_its_options() -> None:
 def test_owners_that_a_command_lacks_do_not_count() -> None:
     @dataclass(frozen=True, slots=True)
     class Elsewhere:
-        seconds: Annotated[
-            float, option("Time."), RequiresOption("fit"), RequiresProtocol("timed"), Excludes("nodes")
-        ] = 1.0
+        seconds: float = option(
+            "Time.", RequiresOption("fit"), RequiresProtocol("timed"), Excludes("nodes"), default=1.0
+        )
 
     check_options(Elsewhere(2.0))
 

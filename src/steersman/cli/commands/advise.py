@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.cli.completing import workloads
@@ -43,19 +43,13 @@ if TYPE_CHECKING:
 class AdviceOptions:
     """Eight options, which fit one screen."""
 
-    cluster: Annotated[bool, option("Read the live cluster once; nothing is written to it.", "--cluster")] = False
-    kubeconfig: Annotated[
-        Path | None, path_option("Of the live cluster. [default: as kubectl]"), RequiresOption("cluster")
-    ] = None
-    nodes: Annotated[Path | None, path_option("Instead: nodes, as kubectl get writes them, or CSV.")] = None
-    pods: Annotated[Path | None, path_option("Pods and their controllers, or CSV.")] = None
-    workload: Annotated[
-        str | None, option("Instead: packaged, e.g. default-small.", metavar="NAME", autocompletion=workloads)
-    ] = None
-    scheduler_config: Annotated[
-        Path | None, path_option("kube-scheduler's configuration today. [default: its own]")
-    ] = None
-    output: Annotated[Path, path_option("Folder of the advice.", "--output", metavar="FOLDER")] = Path("advice")
+    cluster: bool = option("Read the live cluster once; nothing is written to it.", default=False)
+    kubeconfig: Path | None = path_option("Of the live cluster. [default: as kubectl]", RequiresOption("cluster"))
+    nodes: Path | None = path_option("Instead: nodes, as kubectl get writes them, or CSV.")
+    pods: Path | None = path_option("Pods and their controllers, or CSV.")
+    workload: str | None = option("Instead: packaged, e.g. default-small.", metavar="NAME", autocompletion=workloads)
+    scheduler_config: Path | None = path_option("kube-scheduler's configuration today. [default: its own]")
+    output: Path = path_option("Folder of the advice.", default=Path("advice"), metavar="FOLDER")
     jobs: Jobs = None
 
 
@@ -171,8 +165,9 @@ NEXT_TEXT = """
   steersman train --nodes nodes.json --workload pods.json --output my-policy                trains on your own pods"""
 
 
+@with_options
 def demo(
-    output: Annotated[Path, path_option("Folder of the results.", metavar="FOLDER")] = Path("steersman-demo"),
+    output: Path = path_option("Folder of the results.", default=Path("steersman-demo"), metavar="FOLDER"),
     jobs: Jobs = None,
 ) -> None:
     """Train a policy for a minute, compare it with all built-in ones, and advise a cluster, on embedded data.

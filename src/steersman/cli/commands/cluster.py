@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,19 +33,17 @@ app.add_typer(kwok_app, name="kwok")
 
 DEFAULT_NAME = "steersman"
 Name = Annotated[str, option("Name of the cluster; several can run at a time.", metavar="NAME")]
-CreateYes = Annotated[bool, option("Create nodes in a cluster that steersman did not start.", "--yes")]
+CreateYes = Annotated[bool, option("Create nodes in a cluster that steersman did not start.")]
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingCluster:
     """A cluster that steersman did not start, if it is one."""
 
-    kubeconfig: Annotated[Path | None, path_option("Use the cluster of this file, in which KWOK runs; start none.")] = (
-        None
+    kubeconfig: Path | None = path_option("Use the cluster of this file, in which KWOK runs; start none.")
+    context: str | None = option(
+        "Its context. [default: the file's current one]", metavar="NAME", autocompletion=contexts
     )
-    context: Annotated[
-        str | None, option("Its context. [default: the file's current one]", metavar="NAME", autocompletion=contexts)
-    ] = None
 
     def load(self) -> KubeConfig | None:
         """Return its configuration, None without options. Raises SteersmanError: the file cannot be used."""
@@ -100,25 +98,22 @@ DEFAULT_SHAPES = ("64cpu,256Gi,110pods",)
 
 @dataclass(frozen=True, slots=True)
 class NodeCreationOptions:
-    node_shape: Annotated[
-        list[str],
-        option(
-            "Capacity of each node. Add 8gpu:A100 for 8 GPUs that pods can share, or 8nvidia.com/gpu:A100 for the "
-            "whole GPUs of a device plugin. Several shapes, each with a name: a=8cpu,32Gi:5 b=64cpu,256Gi:20.",
-            metavar="[NAME=]SHAPE[:COUNT]",
-        ),
-    ] = field(default_factory=lambda: [*DEFAULT_SHAPES])
-    servers_per_rack: Annotated[
-        int, advanced("Nodes in a rack (label rack), assigned in order; 0: no racks.", min=0)
-    ] = 0
-    racks_per_zone: Annotated[
-        int,
-        advanced("Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.", min=0),
+    node_shape: list[str] = option(
+        "Capacity of each node. Add 8gpu:A100 for 8 GPUs that pods can share, or 8nvidia.com/gpu:A100 for the "
+        "whole GPUs of a device plugin. Several shapes, each with a name: a=8cpu,32Gi:5 b=64cpu,256Gi:20.",
+        default_factory=lambda: [*DEFAULT_SHAPES],
+        metavar="[NAME=]SHAPE[:COUNT]",
+    )
+    servers_per_rack: int = advanced("Nodes in a rack (label rack), assigned in order; 0: no racks.", default=0, min=0)
+    racks_per_zone: int = advanced(
+        "Racks in a zone (label topology.kubernetes.io/zone); 0: no zones.",
         RequiresOption("servers_per_rack"),
-    ] = 0
-    kwok_taint: Annotated[
-        bool, advanced("Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", "--kwok-taint")
-    ] = False
+        default=0,
+        min=0,
+    )
+    kwok_taint: bool = advanced(
+        "Taint the nodes with kwok.x-k8s.io/node; only pods that tolerate it run.", default=False
+    )
 
     @property
     def hierarchy(self) -> Hierarchy | None:
@@ -132,7 +127,7 @@ class NodeCreationOptions:
 def add_nodes(
     new: NodeCreationOptions,
     existing: ExistingCluster,
-    count: Annotated[int, option("Number of nodes of each shape that states none.", min=1)] = 1,
+    count: int = option("Number of nodes of each shape that states none.", default=1, min=1),
     name: Name = DEFAULT_NAME,
     yes: CreateYes = False,
 ) -> None:
@@ -177,7 +172,7 @@ def add_nodes(
 @with_options
 def remove_nodes(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", help="Nodes to remove.")] = None,
-    count: Annotated[int | None, option("Instead of names: the newest nodes.", min=1)] = None,
+    count: int | None = option("Instead of names: the newest nodes.", min=1),
     name: Name = DEFAULT_NAME,
     *,
     existing: ExistingCluster,
@@ -215,44 +210,29 @@ STATUS_SECONDS = 3.0  # timeout of all requests of `status`; a cluster that take
 @dataclass(frozen=True, slots=True)
 class UpOptions:
     name: Name = DEFAULT_NAME
-    count: Annotated[
-        int | None, option("Number of equal nodes to create. [default: 10]", min=0), Excludes("nodes_from")
-    ] = None
-    nodes_from: Annotated[
-        Path | None,
-        path_option(
-            "Create the nodes of this file instead: an openb node list (CSV), or a file or folder of Kubernetes YAML.",
-            metavar="PATH",
-        ),
-    ] = None
-    reference_node: Annotated[
-        bool, advanced("Add a tainted control-plane node that most pods do not tolerate.", "--reference-node")
-    ] = False
-    kubernetes: Annotated[
-        str | None,
-        advanced("Minor of Kubernetes, such as 1.35. [default: the newest of 1.34 to 1.37]", metavar="MINOR"),
+    count: int | None = option("Number of equal nodes to create. [default: 10]", Excludes("nodes_from"), min=0)
+    nodes_from: Path | None = path_option(
+        "Create the nodes of this file instead: an openb node list (CSV), or a file or folder of Kubernetes YAML.",
+        metavar="PATH",
+    )
+    reference_node: bool = advanced("Add a tainted control-plane node that most pods do not tolerate.", default=False)
+    kubernetes: str | None = advanced(
+        "Minor of Kubernetes, such as 1.35. [default: the newest of 1.34 to 1.37]",
         Excludes("kubeconfig"),
         Excludes("context"),
-    ] = None
-    port: Annotated[
-        int | None,
-        advanced("Port of the API server. [default: a free port]", min=1, max=65535),
-        Excludes("kubeconfig"),
-        Excludes("context"),
-    ] = None
-    telemetry: Annotated[
-        bool,
-        option(
-            "Also start Prometheus, and exporters that show what the simulated nodes would use by the pods bound "
-            "to them; writes a file for schedule --telemetry.",
-            "--telemetry",
-        ),
-    ] = False
-    scrape_interval: Annotated[
-        float | None,
-        advanced("With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]"),
-        RequiresOption("telemetry"),
-    ] = None
+        metavar="MINOR",
+    )
+    port: int | None = advanced(
+        "Port of the API server. [default: a free port]", Excludes("kubeconfig"), Excludes("context"), min=1, max=65535
+    )
+    telemetry: bool = option(
+        "Also start Prometheus, and exporters that show what the simulated nodes would use by the pods bound "
+        "to them; writes a file for schedule --telemetry.",
+        default=False,
+    )
+    scrape_interval: float | None = advanced(
+        "With --telemetry: seconds between two samples of a node, 1 to 300. [default: 15]", RequiresOption("telemetry")
+    )
     yes: CreateYes = False
 
 
@@ -317,6 +297,7 @@ def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingClus
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@with_options
 def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
     """Run kubectl on the cluster: the one that was built with its control plane, else the one on the PATH.
 
@@ -344,6 +325,7 @@ def _kubectl(record: ClusterRecord) -> str | None:
 
 
 @app.command()
+@with_options
 def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOrJson.TABLE) -> None:
     """Show whether the cluster is up, its nodes and pods, and its kubeconfig.
 
@@ -373,12 +355,11 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
 
 
 @app.command()
+@with_options
 def clean(
     name: Name = DEFAULT_NAME,
-    yes: Annotated[bool, option("Delete every pod even of a cluster that steersman did not start.", "--yes")] = False,
-    owners: Annotated[
-        bool, option("Also delete the Deployments, StatefulSets, Jobs and others that own pods.", "--owners")
-    ] = False,
+    yes: bool = option("Delete every pod even of a cluster that steersman did not start.", default=False),
+    owners: bool = option("Also delete the Deployments, StatefulSets, Jobs and others that own pods.", default=False),
 ) -> None:
     """Delete all pods outside kube-system, and what "steersman workload" created.
 
@@ -398,6 +379,7 @@ def clean(
 
 
 @app.command()
+@with_options
 def down(name: Name = DEFAULT_NAME) -> None:
     """Stop the cluster and delete its data; from an existing cluster, remove only the nodes that "up" created."""
     from steersman.apps.local_cluster.cluster import take_down
@@ -497,17 +479,15 @@ def _export(record: ClusterRecord) -> str:
 @kwok_app.command()
 @with_options
 def install(
-    image: Annotated[
-        str,
-        option(
-            "Run the controller in the cluster, as a Deployment of this image of KWOK 0.8, which must be in a "
-            "registry that its nodes can reach. [default: a process of this machine, built as for 'cluster up']",
-            metavar="IMAGE",
-        ),
-    ] = "",
-    print_manifests: Annotated[
-        bool, option("With --image: print the manifests, for kubectl apply; change nothing.", "--print")
-    ] = False,
+    image: str = option(
+        "Run the controller in the cluster, as a Deployment of this image of KWOK 0.8, which must be in a "
+        "registry that its nodes can reach. [default: a process of this machine, built as for 'cluster up']",
+        default="",
+        metavar="IMAGE",
+    ),
+    print_manifests: bool = option(
+        "With --image: print the manifests, for kubectl apply; change nothing.", "--print", default=False
+    ),
     yes: Yes = False,
     *,
     cluster: KubeconfigOptions,

@@ -47,34 +47,24 @@ class DashboardOptions:
             show_default=False,
         ),
     ] = None
-    policy: Annotated[
-        list[str] | None,
-        policy_option(
-            "One policy to watch, or two to compare on the same arrivals", " [default: kube-default steersman]"
-        ),
-    ] = None
-    seed: Annotated[int, advanced("Seed of the arrival order, of ties and of random choices.", min=0)] = FIRST_SEED
-    port: Annotated[int, advanced("Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = PORT
-    browser: Annotated[bool, option("Open the page in a browser.", "--open/--no-open")] = True
+    policy: list[str] | None = policy_option(
+        "One policy to watch, or two to compare on the same arrivals", " [default: kube-default steersman]"
+    )
+    seed: int = advanced("Seed of the arrival order, of ties and of random choices.", default=FIRST_SEED, min=0)
+    port: int = advanced("Port on 127.0.0.1; 0 takes a free one.", default=PORT, min=0, max=65535)
+    browser: bool = option("Open the page in a browser.", "--open/--no-open", default=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveDashboardOptions:
     RULES: ClassVar = (RequiresOption("live"),)
 
-    live: Annotated[
-        bool, option("A live cluster as it is and was in the last 24 hours; nothing is written.", "--live")
-    ] = False
-    scheduler: Annotated[
-        str | None,
-        advanced("With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"),
-    ] = None
-    service: Annotated[str | None, advanced("With --live: the metrics of a 'steersman serve' too.", metavar="URL")] = (
-        None
+    live: bool = option("A live cluster as it is and was in the last 24 hours; nothing is written.", default=False)
+    scheduler: str | None = advanced(
+        "With --live: the scheduler's metrics too ('steersman schedule', or kube-scheduler).", metavar="URL"
     )
-    telemetry: Annotated[
-        Path | None, advanced_path("With --live: YAML with queries of Prometheus, for the latency to users.")
-    ] = None
+    service: str | None = advanced("With --live: the metrics of a 'steersman serve' too.", metavar="URL")
+    telemetry: Path | None = advanced_path("With --live: YAML with queries of Prometheus, for the latency to users.")
 
 
 @with_options
@@ -203,20 +193,17 @@ WORKBENCH_NODES = 10
 
 @with_options
 def workbench(
-    folder: Annotated[
-        Path | None,
-        path_option(
-            "What JupyterLab opens; TensorBoard reads its folder runs. [default: docs/tutorials of a checkout, "
-            "else the working directory]",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    count: Annotated[int, option("Simulated nodes of the cluster.", min=1)] = WORKBENCH_NODES,
-    jupyter_port: Annotated[
-        int, option("Port of JupyterLab on 127.0.0.1; 0 takes a free one.", min=0, max=65535)
-    ] = JUPYTER_PORT,
-    tensorboard_port: Annotated[int, option("Port of TensorBoard, likewise.", min=0, max=65535)] = TENSORBOARD_PORT,
-    dashboard_port: Annotated[int, option("Port of the dashboard, likewise.", min=0, max=65535)] = PORT,
+    folder: Path | None = path_option(
+        "What JupyterLab opens; TensorBoard reads its folder runs. [default: docs/tutorials of a checkout, "
+        "else the working directory]",
+        metavar="FOLDER",
+    ),
+    count: int = option("Simulated nodes of the cluster.", default=WORKBENCH_NODES, min=1),
+    jupyter_port: int = option(
+        "Port of JupyterLab on 127.0.0.1; 0 takes a free one.", default=JUPYTER_PORT, min=0, max=65535
+    ),
+    tensorboard_port: int = option("Port of TensorBoard, likewise.", default=TENSORBOARD_PORT, min=0, max=65535),
+    dashboard_port: int = option("Port of the dashboard, likewise.", default=PORT, min=0, max=65535),
     *,
     existing: ExistingCluster,
 ) -> None:

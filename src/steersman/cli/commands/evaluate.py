@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -63,45 +63,34 @@ GENERATED_POLICIES = {"deployments": (KUBE_DEFAULT, "least-allocated"), "latency
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    policy: Annotated[
-        list[str] | None,
-        policy_option("Policies to compare, one or several", f" [default: {' '.join(DEFAULT_POLICIES)}]"),
-    ] = None
-    order: Annotated[
-        list[str] | None,
-        order_option(
-            "Orders of waiting pods, with each of which policies are compared",
-            " [default: that of the policy, else age]",
-        ),
+    policy: list[str] | None = policy_option(
+        "Policies to compare, one or several", f" [default: {' '.join(DEFAULT_POLICIES)}]"
+    )
+    order: list[str] | None = order_option(
+        "Orders of waiting pods, with each of which policies are compared",
+        " [default: that of the policy, else age]",
         RequiresProtocol("timed", is_stated=True),
-    ] = None
-    baseline: Annotated[
-        str | None,
-        option(
-            "Policy that the others are compared with. [default: the first --policy]",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
-    ] = None
+    )
+    baseline: str | None = option(
+        "Policy that the others are compared with. [default: the first --policy]",
+        metavar="POLICY",
+        autocompletion=policies,
+    )
     kubernetes: KubernetesOption = None
     objective: ObjectiveOption = None
-    seeds: Annotated[
-        str,
-        option(
-            "Number of seeds, or the seeds, such as 42-51 or 1,2,5-7; each policy runs once for each.", metavar="SEEDS"
-        ),
-    ] = "10"
-    bound: Annotated[
-        bool,
-        advanced(
-            "Also compute and plot an upper bound of the GPUs that any scheduler could allocate, by linear "
-            "programming. For inflation and arrivals; needs the extra report.",
-            "--bound",
-        ),
+    seeds: str = option(
+        "Number of seeds, or the seeds, such as 42-51 or 1,2,5-7; each policy runs once for each.",
+        default="10",
+        metavar="SEEDS",
+    )
+    bound: bool = advanced(
+        "Also compute and plot an upper bound of the GPUs that any scheduler could allocate, by linear "
+        "programming. For inflation and arrivals; needs the extra report.",
         RequiresProtocol("inflation", "arrivals"),
         Excludes("pinned"),
         Excludes("from_now"),
-    ] = False
+        default=False,
+    )
 
 
 @partial(with_options, declared=setting_parameters)

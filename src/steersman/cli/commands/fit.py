@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from steersman.cli.completing import policies, rules_and_files
 from steersman.cli.options.arrivals import ArrivalOptions
@@ -45,28 +45,26 @@ app = CommandGroup(help="Fit a policy, an order of waiting pods, or kube-schedul
 class WrittenPolicy:
     """The policy, and the file that is written."""
 
-    output: Annotated[
-        Path, path_option("File to write: mine.safetensors for a policy file, my-rule.txt for a formula.", "--output")
-    ]
-    policy: Annotated[
-        str,
-        option(
-            "steersman or rules, which are chosen and fitted, or a rule such as fgd, a policy file or a formula. The "
-            "latter stay as they are and get the profile of the pods. POLICY+ORDER: the file also says who goes next.",
-            metavar="POLICY",
-            autocompletion=rules_and_files,
-        ),
-    ] = "steersman"
+    output: Path = path_option(
+        "File to write: mine.safetensors for a policy file, my-rule.txt for a formula.", default=...
+    )
+    policy: str = option(
+        "steersman or rules, which are chosen and fitted, or a rule such as fgd, a policy file or a formula. The "
+        "latter stay as they are and get the profile of the pods. POLICY+ORDER: the file also says who goes next.",
+        default="steersman",
+        metavar="POLICY",
+        autocompletion=rules_and_files,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
     """The search, and how its result is shown."""
 
-    generations: Annotated[
-        int | None, advanced("Generations of the search. [default: 10 to 100, fewer for large clusters]", min=1)
-    ] = None
-    seed: Annotated[int, advanced("Seed of the search.", min=0)] = 1
+    generations: int | None = advanced(
+        "Generations of the search. [default: 10 to 100, fewer for large clusters]", min=1
+    )
+    seed: int = advanced("Seed of the search.", default=1, min=0)
     max_kind_loss: MaxKindLoss = None
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
@@ -195,13 +193,13 @@ GENERATIONS = 40
 
 @dataclass(frozen=True, slots=True)
 class OrderFittingOptions:
-    output: Annotated[Path, path_option("Order file to write, such as order.safetensors.", "--output")]
-    policy: Annotated[str, policy_option("Policy that places the pods")] = "fgd"
-    load: Annotated[
-        str, advanced("Least and largest load that windows of the history are scaled to.", metavar="LOW-HIGH")
-    ] = "0.8-1.1"
-    generations: Annotated[int, option("Generations of the search.", min=1)] = GENERATIONS
-    seed: Annotated[int, advanced("Seed of the search.", min=0)] = 1
+    output: Path = path_option("Order file to write, such as order.safetensors.", default=...)
+    policy: str = policy_option("Policy that places the pods", default="fgd")
+    load: str = advanced(
+        "Least and largest load that windows of the history are scaled to.", default="0.8-1.1", metavar="LOW-HIGH"
+    )
+    generations: int = option("Generations of the search.", default=GENERATIONS, min=1)
+    seed: int = advanced("Seed of the search.", default=1, min=0)
     jobs: Jobs = None
     engine: EngineOption = Engine.LOCAL
     output_format: TableOrJsonOption = TableOrJson.TABLE
@@ -345,22 +343,18 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True)
 class SchedulerFittingOptions:
-    output: Annotated[Path, path_option("KubeSchedulerConfiguration to write, such as scheduler.yaml.", "--output")]
-    baseline: Annotated[
-        str,
-        option(
-            "The configuration that runs today, from which the found one differs as little as it can: kube-default, "
-            "FILE or FILE:PROFILE.",
-            metavar="POLICY",
-            autocompletion=policies,
-        ),
-    ] = "kube-default"
+    output: Path = path_option("KubeSchedulerConfiguration to write, such as scheduler.yaml.", default=...)
+    baseline: str = option(
+        "The configuration that runs today, from which the found one differs as little as it can: kube-default, "
+        "FILE or FILE:PROFILE.",
+        default="kube-default",
+        metavar="POLICY",
+        autocompletion=policies,
+    )
     kubernetes: KubernetesOption = None
-    simple: Annotated[
-        bool, option("Search only scoring strategies and weights of resources, all that EKS takes.", "--simple")
-    ] = False
+    simple: bool = option("Search only scoring strategies and weights of resources, all that EKS takes.", default=False)
     max_kind_loss: MaxKindLoss = None
-    seed: Annotated[int, advanced("Seed of the search.", min=0)] = 1
+    seed: int = advanced("Seed of the search.", default=1, min=0)
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 

@@ -47,10 +47,10 @@ ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-
 
 @dataclass(frozen=True, slots=True)
 class PlaybackOptions:
-    patience: Annotated[float, advanced("Seconds that a Deployment waits for earlier pods to be bound.", min=0)] = 60.0
-    image: Annotated[str, advanced("Image of the containers; it must have the command sleep.")] = "busybox"
-    resume: Annotated[bool, option("Continue a run that was stopped.", "--resume")] = False
-    clean: Annotated[bool, option("Only delete what 'workload run' and 'workload replay' created.", "--clean")] = False
+    patience: float = advanced("Seconds that a Deployment waits for earlier pods to be bound.", default=60.0, min=0)
+    image: str = advanced("Image of the containers; it must have the command sleep.", default="busybox")
+    resume: bool = option("Continue a run that was stopped.", default=False)
+    clean: bool = option("Only delete what 'workload run' and 'workload replay' created.", default=False)
     log_file: MessagesFileOption = None
 
     def find(self, cluster: WritableClusterOptions) -> ClusterTarget:
@@ -64,48 +64,34 @@ class PlaybackOptions:
 class DeploymentCopyOptions:
     RULES: ClassVar = (RequiresOption("manifest"),)
 
-    manifest: Annotated[
-        Path | None,
-        advanced_path("Create and delete copies of the Deployments of this file instead of random ones."),
-        Excludes("resume"),
-    ] = None
-    copies: Annotated[
-        int | None, advanced("With --manifest: copies at a time of each Deployment. [default: 30]", min=1)
-    ] = None
-    pause: Annotated[
-        float | None,
-        advanced("With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0),
-    ] = None
-    cycles: Annotated[int | None, advanced("With --manifest: how often. [default: until it is stopped]", min=1)] = None
+    manifest: Path | None = advanced_path(
+        "Create and delete copies of the Deployments of this file instead of random ones.", Excludes("resume")
+    )
+    copies: int | None = advanced("With --manifest: copies at a time of each Deployment. [default: 30]", min=1)
+    pause: float | None = advanced(
+        "With --manifest: seconds from when all pods have nodes to deletion. [default: 10]", min=0
+    )
+    cycles: int | None = advanced("With --manifest: how often. [default: until it is stopped]", min=1)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecordOptions:
-    annotation: Annotated[
-        list[str] | None,
-        advanced(
-            "Annotation of the pods, such as latencySoftConstraint=35 (milliseconds); repeatable.", metavar="KEY=VALUE"
-        ),
-    ] = None
-    scheduler_name: Annotated[
-        str | None,
-        option(
-            "Scheduler of the pods (spec.schedulerName). [default: steersman; with --manifest the one it names]",
-            parser=scheduler,
-            metavar="NAME",
-        ),
-    ] = None
-    namespace: Annotated[str, advanced("Namespace of the Deployments.", parser=dns_label, metavar="NAME")] = "default"
-    seed: Annotated[
-        int | None,
-        advanced(f"Seed of the Deployments, as in workload generate. [default: {FIRST_SEED}]", min=0),
-        Excludes("seeds"),
-    ] = None
-    seeds: Annotated[
-        str | None,
-        advanced("Several seeds in turn: their number, or e.g. 42-51; each fills --resets times.", metavar="SEEDS"),
-    ] = None
-    output: Annotated[Path | None, path_option("CSV file of the run, for replay and simulate.")] = None
+    annotation: list[str] | None = advanced(
+        "Annotation of the pods, such as latencySoftConstraint=35 (milliseconds); repeatable.", metavar="KEY=VALUE"
+    )
+    scheduler_name: str | None = option(
+        "Scheduler of the pods (spec.schedulerName). [default: steersman; with --manifest the one it names]",
+        parser=scheduler,
+        metavar="NAME",
+    )
+    namespace: str = advanced("Namespace of the Deployments.", default="default", parser=dns_label, metavar="NAME")
+    seed: int | None = advanced(
+        f"Seed of the Deployments, as in workload generate. [default: {FIRST_SEED}]", Excludes("seeds"), min=0
+    )
+    seeds: str | None = advanced(
+        "Several seeds in turn: their number, or e.g. 42-51; each fills --resets times.", metavar="SEEDS"
+    )
+    output: Path | None = path_option("CSV file of the run, for replay and simulate.")
 
 
 @with_options
@@ -189,21 +175,19 @@ class ReplayOptions:
             help="Pods: an openb pod list, or files or folders of Kubernetes YAML; or the CSV of workload run.",
         ),
     ] = None
-    speed: Annotated[
-        float, option("Seconds of the trace per second, such as 3600; also shortens --interval, --wait.")
-    ] = 1.0
-    rate: Annotated[
-        float, option("Pods per second, instead of their times. [default: their times; without, all at once]")
-    ] = 0.0
-    scheduler_name: Annotated[
-        str, option('Scheduler of the pods; "": the one they name.', parser=optional_scheduler, metavar="NAME")
-    ] = "steersman"
-    namespace: Annotated[
-        str, advanced("Namespace of all pods. [default: their own]", parser=optional_dns_label, metavar="NAME")
-    ] = ""
-    create_namespaces: Annotated[
-        bool, advanced("Create missing namespaces of the pods; they are kept.", "--create-namespaces")
-    ] = False
+    speed: float = option(
+        "Seconds of the trace per second, such as 3600; also shortens --interval, --wait.", default=1.0
+    )
+    rate: float = option(
+        "Pods per second, instead of their times. [default: their times; without, all at once]", default=0.0
+    )
+    scheduler_name: str = option(
+        'Scheduler of the pods; "": the one they name.', default="steersman", parser=optional_scheduler, metavar="NAME"
+    )
+    namespace: str = advanced(
+        "Namespace of all pods. [default: their own]", default="", parser=optional_dns_label, metavar="NAME"
+    )
+    create_namespaces: bool = advanced("Create missing namespaces of the pods; they are kept.", default=False)
     interval: Interval = 10.0
     wait: Wait = 60.0
 
@@ -352,21 +336,18 @@ MAX_RECORDED_BYTES = 4 << 30
 
 @with_options
 def record(
-    output: Annotated[Path, path_option("Folder of the recording: new or empty.", metavar="FOLDER")],
-    scheduler_name: Annotated[
-        str, option("Scheduler whose decisions are recorded.", parser=scheduler, metavar="NAME")
-    ] = "default-scheduler",
-    view: Annotated[
-        str, option("View that agents observe: cluster, or gpu for GPU nodes.", autocompletion=views)
-    ] = "cluster",
-    objective: Annotated[
-        str | None,
-        option(
-            "Rewarded objective, as in train. [default: allocation with GPUs, else balance]", autocompletion=objectives
-        ),
-    ] = None,
-    decisions: Annotated[int, option("Maximum number of decisions.", min=2)] = 5000,
-    minutes: Annotated[float | None, option("Maximum duration in minutes. [default: until Ctrl-C]", min=0)] = None,
+    output: Path = path_option("Folder of the recording: new or empty.", default=..., metavar="FOLDER"),
+    scheduler_name: str = option(
+        "Scheduler whose decisions are recorded.", default="default-scheduler", parser=scheduler, metavar="NAME"
+    ),
+    view: str = option(
+        "View that agents observe: cluster, or gpu for GPU nodes.", default="cluster", autocompletion=views
+    ),
+    objective: str | None = option(
+        "Rewarded objective, as in train. [default: allocation with GPUs, else balance]", autocompletion=objectives
+    ),
+    decisions: int = option("Maximum number of decisions.", default=5000, min=2),
+    minutes: float | None = option("Maximum duration in minutes. [default: until Ctrl-C]", min=0),
     *,
     cluster: ClusterOptions,
 ) -> None:
@@ -424,11 +405,9 @@ def record(
 
 @with_options
 def snapshot(
-    output: Annotated[Path, path_option("A YAML file to write, or a new folder for several.")],
-    free: Annotated[bool, option("Leave out where pods run.", "--free")] = False,
-    anonymise: Annotated[
-        bool, option("Hash names and values of labels; equal ones stay equal.", "--anonymise")
-    ] = False,
+    output: Path = path_option("A YAML file to write, or a new folder for several.", default=...),
+    free: bool = option("Leave out where pods run.", default=False),
+    anonymise: bool = option("Hash names and values of labels; equal ones stay equal.", default=False),
     *,
     cluster: ClusterOptions,
 ) -> None:

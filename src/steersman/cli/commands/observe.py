@@ -6,7 +6,7 @@ import enum
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from steersman.cli.options.cluster import ClusterOptions, run_with_client
 from steersman.cli.options.common import TableOrJson, path_option
@@ -33,14 +33,14 @@ class Sort(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    once: Annotated[bool, option("Print the table once as plain text, and exit.", "--once")] = False
-    sort: Annotated[Sort, option("Sort nodes by name, or by requested share of a resource, highest first.")] = Sort.NAME
-    pattern: Annotated[
-        str, option("Show only nodes whose name, GPU model or state contains TEXT.", "--filter", metavar="TEXT")
-    ] = ""
-    output_format: Annotated[
-        TableOrJson, option("With --once: format of the table.", "--format"), RequiresOption("once")
-    ] = TableOrJson.TABLE
+    once: bool = option("Print the table once as plain text, and exit.", default=False)
+    sort: Sort = option("Sort nodes by name, or by requested share of a resource, highest first.", default=Sort.NAME)
+    pattern: str = option(
+        "Show only nodes whose name, GPU model or state contains TEXT.", "--filter", default="", metavar="TEXT"
+    )
+    output_format: TableOrJson = option(
+        "With --once: format of the table.", "--format", RequiresOption("once"), default=TableOrJson.TABLE
+    )
 
 
 @with_options
@@ -109,10 +109,10 @@ def _blocks() -> str:
 @with_options
 def doctor(
     cluster: ClusterOptions,
-    telemetry: Annotated[
-        Path | None, path_option("How Prometheus is asked, as for schedule and serve: its metrics are checked, too.")
-    ] = None,
-    output_format: Annotated[TableOrJson, option("Format of the findings.", "--format")] = TableOrJson.TABLE,
+    telemetry: Path | None = path_option(
+        "How Prometheus is asked, as for schedule and serve: its metrics are checked, too."
+    ),
+    output_format: TableOrJson = option("Format of the findings.", "--format", default=TableOrJson.TABLE),
 ) -> None:
     """Check a live cluster: version, rights, device plugins, names of resources, other schedulers and metrics.
 

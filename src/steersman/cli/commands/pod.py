@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from steersman.cli.options.cluster import ClusterOptions, run_with_client, say_without_telemetry
 from steersman.cli.options.common import (
@@ -58,23 +58,17 @@ SHOWN_FEATURES = 10  # features in the table; --format json has all
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    pod: Annotated[str, option("Pod to place, as NAME or NAMESPACE/NAME.", metavar="NAME")]
-    policy: Annotated[str, policy_option("Policy to explain")] = "steersman"
+    pod: str = option("Pod to place, as NAME or NAMESPACE/NAME.", default=..., metavar="NAME")
+    policy: str = policy_option("Policy to explain", default="steersman")
     kubernetes: KubernetesOption = None
-    order: Annotated[
-        str | None,
-        order_option(
-            "Also say which waiting pods go before it, why, and what would put it further ahead, in this order",
-            " [default: that of the policy, if it has one]",
-        ),
-    ] = None
-    run_times: Annotated[
-        Path | None,
-        advanced_path(
-            "--order: take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the "
-            "pods of the cluster that have ended and are still listed]"
-        ),
-    ] = None
+    order: str | None = order_option(
+        "Also say which waiting pods go before it, why, and what would put it further ahead, in this order",
+        " [default: that of the policy, if it has one]",
+    )
+    run_times: Path | None = advanced_path(
+        "--order: take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the "
+        "pods of the cluster that have ended and are still listed]"
+    )
     now: NowOption = None
     telemetry: TelemetryOption = None
     output_format: TableOrJsonOption = TableOrJson.TABLE
@@ -267,32 +261,23 @@ MOST_PRIORITY = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class WaitOptions:
-    pod: Annotated[
-        str | None,
-        option(
-            "Pod that waits, as NAME or NAMESPACE/NAME, or a file (-: standard input) with a pod, Job, Deployment, ... "
-            "that was not submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
-            metavar="NAME|FILE",
-        ),
-    ] = None
-    policy: Annotated[str, policy_option("Policy that decides")] = "steersman"
+    pod: str | None = option(
+        "Pod that waits, as NAME or NAMESPACE/NAME, or a file (-: standard input) with a pod, Job, Deployment, ... "
+        "that was not submitted yet: its pods are put behind the queue now. [default: all pods that wait]",
+        metavar="NAME|FILE",
+    )
+    policy: str = policy_option("Policy that decides", default="steersman")
     order: LiveOrderOption = None
-    run_times: Annotated[
-        Path | None,
-        advanced_path(
-            "Take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the pods of the "
-            "cluster that have ended and are still listed]"
-        ),
-    ] = None
+    run_times: Path | None = advanced_path(
+        "Take run times from the FILE that 'steersman schedule --run-times' keeps. [default: from the pods of the "
+        "cluster that have ended and are still listed]"
+    )
     now: NowOption = None
-    priority: Annotated[
-        int | None,
-        advanced(
-            "Also try this priority, which would delay others. [default: none]", min=-MOST_PRIORITY, max=MOST_PRIORITY
-        ),
-    ] = None
-    rollouts: Annotated[int, advanced("Number of simulated futures.", min=1, max=MOST_ROLLOUTS)] = ROLLOUTS
-    seed: Annotated[int, advanced("Seed of their random numbers.", min=0, max=MAX_SEED)] = 0
+    priority: int | None = advanced(
+        "Also try this priority, which would delay others. [default: none]", min=-MOST_PRIORITY, max=MOST_PRIORITY
+    )
+    rollouts: int = advanced("Number of simulated futures.", default=ROLLOUTS, min=1, max=MOST_ROLLOUTS)
+    seed: int = advanced("Seed of their random numbers.", default=0, min=0, max=MAX_SEED)
     output_format: TableOrJsonOption = TableOrJson.TABLE
 
 

@@ -9,6 +9,7 @@ import typer
 
 from steersman.cli.completing import ORDERS, POLICIES, TELEMETRY_POLICIES, rules_and_files
 from steersman.cli.options.common import CommandGroup, Format, FormatOption, path
+from steersman.cli.options.declaring import with_options
 from steersman.cli.output.display import print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def list_names() -> None:
 
 
 @app.command()
+@with_options
 def show(
     file: Annotated[
         str,
@@ -66,6 +68,7 @@ def show(
 
 
 @app.command()
+@with_options
 def undo(
     folder: Annotated[
         Path, typer.Argument(parser=path, metavar="DIR", help="Folder of 'steersman serve --learn DIR'.")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from steersman.cli.options.cluster import (
     ClusterOptions,
@@ -61,37 +61,29 @@ LEAST_PREDICT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
-    policy: Annotated[
-        str | None, policy_option("Policy that places the pods", " Required unless --learn starts from nothing.")
-    ] = None
-    scheduler_name: Annotated[
-        str,
-        option(
-            "Schedule the pods with this spec.schedulerName; with --shadow, compare with the scheduler of this "
-            "name. [default: steersman; with --shadow default-scheduler]",
-            parser=optional_scheduler,
-            metavar="NAME",
-        ),
-    ] = ""
-    shadow: Annotated[
-        bool,
-        option(
-            "Bind nothing and serve no /metrics: follow another scheduler and report what the policy would have "
-            "done instead.",
-            "--shadow",
-        ),
+    policy: str | None = policy_option("Policy that places the pods", " Required unless --learn starts from nothing.")
+    scheduler_name: str = option(
+        "Schedule the pods with this spec.schedulerName; with --shadow, compare with the scheduler of this "
+        "name. [default: steersman; with --shadow default-scheduler]",
+        default="",
+        parser=optional_scheduler,
+        metavar="NAME",
+    )
+    shadow: bool = option(
+        "Bind nothing and serve no /metrics: follow another scheduler and report what the policy would have "
+        "done instead.",
         Excludes("learn"),
-    ] = False
-    output: Annotated[
-        Path | None,
-        path_option("With --shadow: write decisions.csv and summary.csv to this folder.", metavar="DIR"),
+        default=False,
+    )
+    output: Path | None = path_option(
+        "With --shadow: write decisions.csv and summary.csv to this folder.", RequiresOption("shadow"), metavar="DIR"
+    )
+    output_format: TableOrJson = option(
+        "With --shadow: format of the report on standard output.",
+        "--format",
         RequiresOption("shadow"),
-    ] = None
-    output_format: Annotated[
-        TableOrJson,
-        option("With --shadow: format of the report on standard output.", "--format"),
-        RequiresOption("shadow"),
-    ] = TableOrJson.TABLE
+        default=TableOrJson.TABLE,
+    )
     unchecked: UncheckedOption = False
     telemetry: TelemetryOption = None
 
@@ -106,23 +98,17 @@ class OrderOptions:
     RULES: ClassVar = (Excludes("shadow"),)
 
     order: LiveOrderOption = None
-    run_times: Annotated[
-        Path | None,
-        advanced_path(
-            "Keep in FILE what is learned of run times from pods that end, so that a restart does not forget it. The "
-            "file is created if it is missing."
-        ),
-    ] = None
-    predict_waits: Annotated[
-        float | None,
-        advanced(
-            f"Every so many seconds, {LEAST_PREDICT_SECONDS:g} or more, simulate in a process of its own when the "
-            "waiting pods start, as 'steersman wait' does, and say so in their events (StartPredicted). [default: off]",
-            min=LEAST_PREDICT_SECONDS,
-            metavar="SECONDS",
-        ),
+    run_times: Path | None = advanced_path(
+        "Keep in FILE what is learned of run times from pods that end, so that a restart does not forget it. The "
+        "file is created if it is missing."
+    )
+    predict_waits: float | None = advanced(
+        f"Every so many seconds, {LEAST_PREDICT_SECONDS:g} or more, simulate in a process of its own when the "
+        "waiting pods start, as 'steersman wait' does, and say so in their events (StartPredicted). [default: off]",
         Excludes("learn"),
-    ] = None
+        min=LEAST_PREDICT_SECONDS,
+        metavar="SECONDS",
+    )
 
     def split(self, policy: str, *, shadow: bool) -> tuple[str, str]:
         """Return a policy without its order, and the order, "" if none is given."""
@@ -138,33 +124,22 @@ class BindingOptions:
 
     RULES: ClassVar = (Excludes("shadow"),)
 
-    in_flight: Annotated[
-        int | None, advanced(f"Maximum number of concurrent bindings. [default: {IN_FLIGHT}]", min=1, max=1000)
-    ] = None
-    leader_elect: Annotated[
-        bool | None,
-        advanced(
-            "Schedule only while holding a Lease, so that one of several replicas is active. Without it, run a "
-            "single replica: two would overcommit nodes. [default: leader-elect]"
-        ),
-    ] = None
-    lease_namespace: Annotated[
-        str,
-        advanced(
-            "Namespace of the Lease, the same for all schedulers of a cluster: of two of one name only one leads. "
-            f"[default: {LEASE_NAMESPACE}]",
-            metavar="NAME",
-        ),
-    ] = ""
-    lease_name: Annotated[
-        str, advanced("Name of the Lease. [default: the value of --scheduler-name]", metavar="NAME")
-    ] = ""
-    address: Annotated[
-        str | None, advanced(f"Address that /metrics, /healthz and /readyz listen on. [default: {ADDRESS}]")
-    ] = None
-    port: Annotated[
-        int | None, advanced(f"Port that they listen on; 0: a free port. [default: {PORT}]", min=0, max=65535)
-    ] = None
+    in_flight: int | None = advanced(f"Maximum number of concurrent bindings. [default: {IN_FLIGHT}]", min=1, max=1000)
+    leader_elect: bool | None = advanced(
+        "Schedule only while holding a Lease, so that one of several replicas is active. Without it, run a "
+        "single replica: two would overcommit nodes. [default: leader-elect]"
+    )
+    lease_namespace: str = advanced(
+        "Namespace of the Lease, the same for all schedulers of a cluster: of two of one name only one leads. "
+        f"[default: {LEASE_NAMESPACE}]",
+        default="",
+        metavar="NAME",
+    )
+    lease_name: str = advanced(
+        "Name of the Lease. [default: the value of --scheduler-name]", default="", metavar="NAME"
+    )
+    address: str | None = advanced(f"Address that /metrics, /healthz and /readyz listen on. [default: {ADDRESS}]")
+    port: int | None = advanced(f"Port that they listen on; 0: a free port. [default: {PORT}]", min=0, max=65535)
 
     def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:
         from steersman.apps.scheduler.process import SchedulerSettings

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from steersman.cli.options.cluster import ClusterOptions, log_cluster, run_with_client, say_without_telemetry, scheduler
 from steersman.cli.options.common import (
@@ -33,20 +33,17 @@ if TYPE_CHECKING:
 class ServiceOptions:
     """Options that a file may state, too, by the names of `ServiceConfig`. `None`: not given."""
 
-    policy: Annotated[str | None, policy_option("Policy that scores", " [default: steersman]")] = None
-    shadow: Annotated[bool | None, option("Return neutral scores, and log what the policy would have returned.")] = None
-    address: Annotated[str | None, option("Address to listen on. [default: 127.0.0.1]")] = None
-    port: Annotated[int | None, option("Port to listen on; 0: a free port. [default: 5000]", min=0, max=65535)] = None
-    deadline_milliseconds: Annotated[
-        float | None, advanced("Milliseconds after which scores are neutral. [default: 50]", "--deadline", metavar="MS")
-    ] = None
-    allow_sent_clusters: Annotated[
-        bool | None,
-        advanced(
-            "Whether requests may contain a cluster of their own beside the watched one. [default: no]",
-            "--allow-sent-clusters/--no-sent-clusters",
-        ),
-    ] = None
+    policy: str | None = policy_option("Policy that scores", " [default: steersman]")
+    shadow: bool | None = option("Return neutral scores, and log what the policy would have returned.")
+    address: str | None = option("Address to listen on. [default: 127.0.0.1]")
+    port: int | None = option("Port to listen on; 0: a free port. [default: 5000]", min=0, max=65535)
+    deadline_milliseconds: float | None = advanced(
+        "Milliseconds after which scores are neutral. [default: 50]", "--deadline", metavar="MS"
+    )
+    allow_sent_clusters: bool | None = advanced(
+        "Whether requests may contain a cluster of their own beside the watched one. [default: no]",
+        "--allow-sent-clusters/--no-sent-clusters",
+    )
     unchecked: UncheckedOption = False
     telemetry: TelemetryOption = None
 
@@ -55,40 +52,26 @@ class ServiceOptions:
 class WatchOptions:
     """What the service knows of clusters."""
 
-    config: Annotated[
-        Path | None, path_option("YAML with these and further options; the command line overrides it.")
-    ] = None
-    watch: Annotated[bool, option("Watch a live cluster; --no-watch: every request contains its nodes and pods.")] = (
-        True
+    config: Path | None = path_option("YAML with these and further options; the command line overrides it.")
+    watch: bool = option("Watch a live cluster; --no-watch: every request contains its nodes and pods.", default=True)
+    nodes: Path | None = advanced_path(
+        f"With --no-watch: prepare the policy for these. {NODES_HELP}", RequiresOption("watch")
     )
-    nodes: Annotated[
-        Path | None,
-        advanced_path(f"With --no-watch: prepare the policy for these. {NODES_HELP}"),
-        RequiresOption("watch"),
-    ] = None
-    pods: Annotated[Path | None, advanced_path("With --nodes: the pods that are typical."), RequiresOption("watch")] = (
-        None
-    )
-    learn: Annotated[
-        Path | None,
-        path_option(
-            "Continue to train the policy file by DQN, in a separate process, on what --learn-from does with the "
-            "scores, and use the result where held-back decisions show that it is better. DIR holds the policy in use, "
-            "those that it replaced, every test (exchanges.csv), checkpoint and metrics; 'steersman policy undo DIR' "
-            "puts the previous policy back.",
-            metavar="DIR",
-        ),
+    pods: Path | None = advanced_path("With --nodes: the pods that are typical.", RequiresOption("watch"))
+    learn: Path | None = path_option(
+        "Continue to train the policy file by DQN, in a separate process, on what --learn-from does with the "
+        "scores, and use the result where held-back decisions show that it is better. DIR holds the policy in use, "
+        "those that it replaced, every test (exchanges.csv), checkpoint and metrics; 'steersman policy undo DIR' "
+        "puts the previous policy back.",
         Excludes("watch"),
-    ] = None
-    learn_from: Annotated[
-        str | None,
-        advanced(
-            "With --learn: scheduler whose bindings are learned from. [default: default-scheduler]",
-            parser=scheduler,
-            metavar="NAME",
-        ),
+        metavar="DIR",
+    )
+    learn_from: str | None = advanced(
+        "With --learn: scheduler whose bindings are learned from. [default: default-scheduler]",
         RequiresOption("learn"),
-    ] = None
+        parser=scheduler,
+        metavar="NAME",
+    )
 
 
 @with_options
@@ -198,20 +181,17 @@ PROBE_PORT = 8100
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    targets: Annotated[
-        list[str],
-        option(
-            "Users and their address: a TCP connection is measured, or with USER=http://HOST/PATH a request; "
-            "repeatable.",
-            "--target",
-            metavar="USER=HOST:PORT",
-        ),
-    ]
-    interval: Annotated[float, option("Seconds between round trips.", min=0.1, max=3600)] = 5.0
-    samples: Annotated[int, advanced("Round trips in the median.", min=1, max=1000)] = 9
-    timeout: Annotated[float, advanced("Timeout of a round trip in seconds.", min=0.01, max=60)] = 2.0
-    address: Annotated[str, option("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, option("Port to listen on; 0: a free port.", min=0, max=65535)] = PROBE_PORT
+    targets: list[str] = option(
+        "Users and their address: a TCP connection is measured, or with USER=http://HOST/PATH a request; repeatable.",
+        "--target",
+        default=...,
+        metavar="USER=HOST:PORT",
+    )
+    interval: float = option("Seconds between round trips.", default=5.0, min=0.1, max=3600)
+    samples: int = advanced("Round trips in the median.", default=9, min=1, max=1000)
+    timeout: float = advanced("Timeout of a round trip in seconds.", default=2.0, min=0.01, max=60)
+    address: str = option("Address to listen on.", default="127.0.0.1")
+    port: int = option("Port to listen on; 0: a free port.", default=PROBE_PORT, min=0, max=65535)
 
 
 @with_options

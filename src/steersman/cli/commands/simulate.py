@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
 from steersman.cli.options.common import (
@@ -35,33 +35,26 @@ class SimulationOptions:
     """One run, and where its results go."""
 
     output: Output
-    policy: Annotated[str | None, policy_option("Policy that places the pods")] = None
+    policy: str | None = policy_option("Policy that places the pods")
     kubernetes: KubernetesOption = None
-    order: Annotated[
-        str | None,
-        order_option("Order of the pods that wait", " [default: that of the policy, else age]"),
-        RequiresProtocol("timed"),
-    ] = None
-    seed: Annotated[
-        int | None, option(f"Seed of the arrival order, of ties and of random choices. [default: {FIRST_SEED}]", min=0)
-    ] = None
+    order: str | None = order_option(
+        "Order of the pods that wait", " [default: that of the policy, else age]", RequiresProtocol("timed")
+    )
+    seed: int | None = option(
+        f"Seed of the arrival order, of ties and of random choices. [default: {FIRST_SEED}]", min=0
+    )
     output_format: FormatOption = Format.TABLE
 
 
 @dataclass(frozen=True, slots=True)
 class SimonOptions:
-    cluster_config: Annotated[
-        Path | None,
-        advanced_path(
-            "Read nodes, pods, arrivals, ratio and seed from a simon/v1alpha1 Config instead of --nodes, --pods, "
-            "--protocol and --ratio. Needs --scheduler-config or --policy."
-        ),
-    ] = None
-    scheduler_config: Annotated[
-        Path | None,
-        advanced_path("With --cluster-config: take the policy from this KubeSchedulerConfiguration."),
-        RequiresOption("cluster_config"),
-    ] = None
+    cluster_config: Path | None = advanced_path(
+        "Read nodes, pods, arrivals, ratio and seed from a simon/v1alpha1 Config instead of --nodes, --pods, "
+        "--protocol and --ratio. Needs --scheduler-config or --policy."
+    )
+    scheduler_config: Path | None = advanced_path(
+        "With --cluster-config: take the policy from this KubeSchedulerConfiguration.", RequiresOption("cluster_config")
+    )
 
 
 @with_options

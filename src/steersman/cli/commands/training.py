@@ -51,37 +51,33 @@ if TYPE_CHECKING:
 class TrainingRunOptions:
     """The run: its folder, its length, and what follows it."""
 
-    output: Annotated[Path, path_option("Folder of the run: policy file, log, metrics, checkpoint.", metavar="FOLDER")]
-    iterations: Annotated[
-        int | None,
-        option(
-            "Maximum number of iterations: generations of evolution, else rounds of rollout and update. "
-            f"[default: {list_defaults(lambda spec: spec.iterations)}]",
-            min=1,
-        ),
-    ] = None
-    minutes: Annotated[
-        float | None,
-        option("Maximum duration in minutes. A run that ends by time is not exactly reproducible. [default: no limit]"),
-    ] = None
-    patience: Annotated[
-        int, advanced("Stop after this many validations without improvement; 0: never stop early.", min=0)
-    ] = 0
-    validate_every: Annotated[
-        int | None,
-        advanced(
-            f"Iterations between validations. [default: {list_defaults(lambda spec: spec.validate_every)}]", min=1
-        ),
-    ] = None
-    seed: Annotated[int, option("Seed of all random numbers: candidates, arrivals, weights, exploration.", min=0)] = 1
-    name: Annotated[str | None, advanced("Name of the policy. [default: the last part of --output]")] = None
+    output: Path = path_option(
+        "Folder of the run: policy file, log, metrics, checkpoint.", default=..., metavar="FOLDER"
+    )
+    iterations: int | None = option(
+        "Maximum number of iterations: generations of evolution, else rounds of rollout and update. "
+        f"[default: {list_defaults(lambda spec: spec.iterations)}]",
+        min=1,
+    )
+    minutes: float | None = option(
+        "Maximum duration in minutes. A run that ends by time is not exactly reproducible. [default: no limit]"
+    )
+    patience: int = advanced(
+        "Stop after this many validations without improvement; 0: never stop early.", default=0, min=0
+    )
+    validate_every: int | None = advanced(
+        f"Iterations between validations. [default: {list_defaults(lambda spec: spec.validate_every)}]", min=1
+    )
+    seed: int = option("Seed of all random numbers: candidates, arrivals, weights, exploration.", default=1, min=0)
+    name: str | None = advanced("Name of the policy. [default: the last part of --output]")
     jobs: Jobs = None
     engine: EngineOption = Engine.LOCAL
-    resume: Annotated[bool, option("Continue the run in --output from its checkpoint.", "--resume")] = False
-    progress: Annotated[
-        Scroll,
-        advanced("line: one line that is updated in place; scroll: one line for each iteration; none.", metavar="HOW"),
-    ] = Scroll.LINE
+    resume: bool = option("Continue the run in --output from its checkpoint.", default=False)
+    progress: Scroll = advanced(
+        "line: one line that is updated in place; scroll: one line for each iteration; none.",
+        default=Scroll.LINE,
+        metavar="HOW",
+    )
     log_file: MessagesFileOption = None
 
 
@@ -146,70 +142,48 @@ OF_LIVE = {
 class StudyOptions:
     """The study: its folder and its length."""
 
-    output: Annotated[Path, path_option("Folder of the study; an existing study is continued.", metavar="FOLDER")]
-    trials: Annotated[
-        int | None,
-        option(
-            "Number of trials to add to the study, with --resume of all its trials in --output. "
-            "[default: 20; with --minutes as many as time allows]",
-            min=1,
-        ),
-    ] = None
-    minutes: Annotated[
-        float | None, option("Maximum duration in minutes; running trials then end early. [default: no limit]")
-    ] = None
-    iterations: Annotated[
-        int | None,
-        advanced(
-            f"Iterations of a trial; with --live its pods. [default: 40 % of those of train; with --live {LIVE_PODS}]",
-            min=1,
-        ),
-    ] = None
-    validate_every: Annotated[
-        int | None,
-        advanced(
-            "Iterations between validations, with --live pods between looks at the reward; a trial can be pruned after "
-            f"each. [default: 40 % of those of train; with --live {LIVE_PODS // LIVE_LOOKS}]",
-            min=1,
-        ),
-    ] = None
-    storage: Annotated[
-        str | None,
-        advanced(
-            "Storage of a study that several commands, maybe on several machines, add trials to at the same time: "
-            "journal:///FILE, grpc://HOST:PORT (Optuna's proxy), or a database such as postgresql://HOST/NAME. "
-            "[default: study.db in --output]",
-            metavar="URL",
-        ),
-    ] = None
-    seed: Annotated[int, option("Seed of the search and of each trial's training.", min=0)] = 1
-    jobs: Annotated[
-        int | None,
-        option(
-            "Number of processes. With one, the same options give the same trials; with several, what the next "
-            "trial draws depends on which ended first. [default: all cores]",
-            min=1,
-        ),
-    ] = None
-    resume: Annotated[bool, option("Continue the interrupted study in --output by its own options.", "--resume")] = (
-        False
+    output: Path = path_option("Folder of the study; an existing study is continued.", default=..., metavar="FOLDER")
+    trials: int | None = option(
+        "Number of trials to add to the study, with --resume of all its trials in --output. "
+        "[default: 20; with --minutes as many as time allows]",
+        min=1,
     )
-    live: Annotated[
-        bool,
-        option(
-            "Trials are agents (dqn, actor-critic, ppo) that learn on a live cluster, one after the other, without "
-            "telemetry. Each gets the same random Deployments (--replicas, --cpu-load, ...); its value is the mean "
-            "reward of the later half. Deletes what 'steersman workload' made there.",
-            "--live",
-        ),
+    minutes: float | None = option("Maximum duration in minutes; running trials then end early. [default: no limit]")
+    iterations: int | None = advanced(
+        f"Iterations of a trial; with --live its pods. [default: 40 % of those of train; with --live {LIVE_PODS}]",
+        min=1,
+    )
+    validate_every: int | None = advanced(
+        "Iterations between validations, with --live pods between looks at the reward; a trial can be pruned after "
+        f"each. [default: 40 % of those of train; with --live {LIVE_PODS // LIVE_LOOKS}]",
+        min=1,
+    )
+    storage: str | None = advanced(
+        "Storage of a study that several commands, maybe on several machines, add trials to at the same time: "
+        "journal:///FILE, grpc://HOST:PORT (Optuna's proxy), or a database such as postgresql://HOST/NAME. "
+        "[default: study.db in --output]",
+        metavar="URL",
+    )
+    seed: int = option("Seed of the search and of each trial's training.", default=1, min=0)
+    jobs: int | None = option(
+        "Number of processes. With one, the same options give the same trials; with several, what the next "
+        "trial draws depends on which ended first. [default: all cores]",
+        min=1,
+    )
+    resume: bool = option("Continue the interrupted study in --output by its own options.", default=False)
+    live: bool = option(
+        "Trials are agents (dqn, actor-critic, ppo) that learn on a live cluster, one after the other, without "
+        "telemetry. Each gets the same random Deployments (--replicas, --cpu-load, ...); its value is the mean "
+        "reward of the later half. Deletes what 'steersman workload' made there.",
         Excludes("cluster"),
-    ] = False
+        default=False,
+    )
     name: Annotated[ClusterName, RequiresOption("live")] = None
-    yes: Annotated[
-        bool,
-        advanced("With --live: allow it in a cluster that steersman did not start.", "--yes"),
+    yes: bool = advanced(
+        "With --live: allow it in a cluster that steersman did not start.",
         RequiresOption("live"),
-    ] = False
+        default=False,
+    )
 
 
 @partial(with_options, declared=training_parameters, is_checked=False)

@@ -45,19 +45,19 @@ Nodes = Annotated[
 class GenerateOptions:
     output: Folder
     nodes: Nodes = None
-    node_count: Annotated[
-        int, option("Without --nodes: this many equal nodes, and one tainted control-plane node.", min=1, max=1_000_000)
-    ] = 10
-    node_cpu: Annotated[str, advanced("CPU of each such node.")] = "64"
-    node_memory: Annotated[str, advanced("Memory of each such node.")] = "256Gi"
-    node_pods: Annotated[int, advanced("Pods of each such node.", min=1, max=1_000_000)] = 110
-    scheduler_name: Annotated[str, option("The pods' schedulerName.", parser=scheduler, metavar="NAME")] = (
-        "custom-scheduler"
+    node_count: int = option(
+        "Without --nodes: this many equal nodes, and one tainted control-plane node.", default=10, min=1, max=1_000_000
     )
-    namespace: Annotated[str, advanced("The pods' namespace.", parser=dns_label, metavar="NAME")] = "default"
-    seed: Annotated[int, option("Seed of the workload; the same seed gives the same files.", min=0)] = 42
-    csv: Annotated[Path | None, path_option("Also write the Deployments as a CSV for --replay.")] = None
-    replay: Annotated[Path | None, path_option("Take the Deployments from such a CSV instead.")] = None
+    node_cpu: str = advanced("CPU of each such node.", default="64")
+    node_memory: str = advanced("Memory of each such node.", default="256Gi")
+    node_pods: int = advanced("Pods of each such node.", default=110, min=1, max=1_000_000)
+    scheduler_name: str = option(
+        "The pods' schedulerName.", default="custom-scheduler", parser=scheduler, metavar="NAME"
+    )
+    namespace: str = advanced("The pods' namespace.", default="default", parser=dns_label, metavar="NAME")
+    seed: int = option("Seed of the workload; the same seed gives the same files.", default=42, min=0)
+    csv: Path | None = path_option("Also write the Deployments as a CSV for --replay.")
+    replay: Path | None = path_option("Take the Deployments from such a CSV instead.")
 
 
 @app.command()
@@ -109,17 +109,18 @@ def generate(options: GenerateOptions, filling: FillingOptions) -> None:
 
 
 @app.command()
+@with_options
 def random(
     output: Folder,
-    count: Annotated[int, option("How many clusters, in sub-folders if several.", min=1, max=10_000)] = 1,
-    seed: Annotated[int, option("Of the first one; the others have the seeds that follow.", min=0)] = 1,
-    node_range: Annotated[
-        str, option("The smallest and the largest number of nodes.", "--nodes", metavar="LOW-HIGH")
-    ] = "5-2000",
-    distribution: Annotated[
-        RandomDistribution,
-        option("training, or validation: other shapes of nodes, other sizes of pods, and other random numbers."),
-    ] = RandomDistribution.VALIDATION,
+    count: int = option("How many clusters, in sub-folders if several.", default=1, min=1, max=10_000),
+    seed: int = option("Of the first one; the others have the seeds that follow.", default=1, min=0),
+    node_range: str = option(
+        "The smallest and the largest number of nodes.", "--nodes", default="5-2000", metavar="LOW-HIGH"
+    ),
+    distribution: RandomDistribution = option(
+        "training, or validation: other shapes of nodes, other sizes of pods, and other random numbers.",
+        default=RandomDistribution.VALIDATION,
+    ),
 ) -> None:
     """Generate random GPU clusters with pods, to compare policies on many shapes.
 
@@ -145,32 +146,26 @@ def random(
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
     output: Folder
-    to: Annotated[
-        str,
-        option(
-            f"The format to write: {', '.join(WRITTEN)}, or that of a package.",
-            metavar="FORMAT",
-            autocompletion=formats,
-        ),
-    ]
+    to: str = option(
+        f"The format to write: {', '.join(WRITTEN)}, or that of a package.",
+        default=...,
+        metavar="FORMAT",
+        autocompletion=formats,
+    )
     nodes: Nodes = None
-    pods: Annotated[
-        Path | None,
-        path_option(
-            "Pods: a CSV table (openb, Deployments, gpu-v2025, Philly, jobs), a log of jobs (.swf), or a file or "
-            "folder of Kubernetes YAML.",
-            metavar="PATH",
-        ),
-    ] = None
-    workload: Annotated[
-        str | None,
-        option(f"Instead of --nodes and --pods: {EMBEDDED_HELP}.", metavar="NAME", autocompletion=workloads),
+    pods: Path | None = path_option(
+        "Pods: a CSV table (openb, Deployments, gpu-v2025, Philly, jobs), a log of jobs (.swf), or a file or "
+        "folder of Kubernetes YAML.",
+        metavar="PATH",
+    )
+    workload: str | None = option(
+        f"Instead of --nodes and --pods: {EMBEDDED_HELP}.",
         Excludes("nodes"),
         Excludes("pods"),
-    ] = None
-    lossy: Annotated[
-        bool, option("Leave out what the format cannot say, and count it, instead of ending there.", "--lossy")
-    ] = False
+        metavar="NAME",
+        autocompletion=workloads,
+    )
+    lossy: bool = option("Leave out what the format cannot say, and count it, instead of ending there.", default=False)
 
 
 @app.command()
@@ -208,27 +203,23 @@ def convert(options: ConvertOptions) -> None:
 
 
 @app.command(cls=ManyValues)
+@with_options
 def topology(
-    data_dir: Annotated[
-        list[Path] | None,
-        path_option(
-            "Workload folders, or folders of them; each is numbered from 1. Several may follow.", metavar="FOLDER"
-        ),
-    ] = None,
-    nodes: Annotated[Path | None, path_option("A single node list instead of a folder.")] = None,
-    pods: Annotated[Path | None, path_option("A single pod list instead of a folder.")] = None,
-    servers_per_rack: Annotated[int, option("Nodes that share a rack, in the order of the list.", min=1)] = 4,
-    racks_per_zone: Annotated[
-        int, option("Racks that share a zone (topology.kubernetes.io/zone); 0: no zones.", min=0)
-    ] = 0,
-    scheduler_name: Annotated[
-        str,
-        option(
-            "Written into pods that name no scheduler, or the default one. [default: pods stay as they are]",
-            parser=optional_scheduler,
-            metavar="NAME",
-        ),
-    ] = "",
+    data_dir: list[Path] | None = path_option(
+        "Workload folders, or folders of them; each is numbered from 1. Several may follow.", metavar="FOLDER"
+    ),
+    nodes: Path | None = path_option("A single node list instead of a folder."),
+    pods: Path | None = path_option("A single pod list instead of a folder."),
+    servers_per_rack: int = option("Nodes that share a rack, in the order of the list.", default=4, min=1),
+    racks_per_zone: int = option(
+        "Racks that share a zone (topology.kubernetes.io/zone); 0: no zones.", default=0, min=0
+    ),
+    scheduler_name: str = option(
+        "Written into pods that name no scheduler, or the default one. [default: pods stay as they are]",
+        default="",
+        parser=optional_scheduler,
+        metavar="NAME",
+    ),
 ) -> None:
     """Label the nodes of workloads with racks and servers, and name a scheduler in the pods.
 

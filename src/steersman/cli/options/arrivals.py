@@ -62,7 +62,6 @@ MeanDuration = Annotated[
     advanced(
         "timed only: mean duration (exponential) of pods without an end: 90s, 30m, 2h, 1.5d. "
         "[default: to the end, with --load 1h]",
-        "--mean-duration",
         parser=duration_seconds,
         metavar="TIME",
     ),
@@ -75,17 +74,14 @@ MeanDuration = Annotated[
 class ArrivalOptions:
     """How pods arrive in one protocol."""
 
-    protocol: Annotated[
-        Protocol | None,
-        option(
-            "How pods arrive. inflation: drawn from the trace until they request RATIO times the GPUs, none leaves. "
-            "timed: pods arrive and leave by the times in the trace, and wait if they fit nowhere. "
-            "arrivals: in the order of the file, none leaves. [default: inflation]"
-        ),
+    protocol: Protocol | None = option(
+        "How pods arrive. inflation: drawn from the trace until they request RATIO times the GPUs, none leaves. "
+        "timed: pods arrive and leave by the times in the trace, and wait if they fit nowhere. "
+        "arrivals: in the order of the file, none leaves. [default: inflation]",
         AssumedValue(Protocol.INFLATION),
-    ] = None
+    )
     ratio: Ratio = None
-    load: Annotated[float | None, option(f"timed only: {LOAD_HELP}"), RequiresProtocol("timed"), LOAD_RANGE] = None
+    load: float | None = option(f"timed only: {LOAD_HELP}", RequiresProtocol("timed"), LOAD_RANGE)
     mean_duration: MeanDuration = None
 
     @property
@@ -112,28 +108,22 @@ class ArrivalOptions:
 class ComparedArrivalOptions:
     """How pods arrive in a comparison: in one protocol, or in those that the data allow."""
 
-    protocol: Annotated[
-        AnyProtocol | None,
-        option(
-            "How pods arrive. inflation: drawn from the workload until they request RATIO times the GPUs, none leaves. "
-            "timed: pods arrive and leave by the times in the data, and wait if they fit nowhere. "
-            "arrivals: in the order of the data, none leaves. deployments: random Deployments fill a cluster, both "
-            "drawn by the seed. latency: Deployments arrive and leave on a drawn cluster with telemetry, whose users "
-            "have limits of latency. By the data: timed and inflation where pods have times, else inflation and "
-            "arrivals. [default: by the data]"
-        ),
-    ] = None
+    protocol: AnyProtocol | None = option(
+        "How pods arrive. inflation: drawn from the workload until they request RATIO times the GPUs, none leaves. "
+        "timed: pods arrive and leave by the times in the data, and wait if they fit nowhere. "
+        "arrivals: in the order of the data, none leaves. deployments: random Deployments fill a cluster, both "
+        "drawn by the seed. latency: Deployments arrive and leave on a drawn cluster with telemetry, whose users "
+        "have limits of latency. By the data: timed and inflation where pods have times, else inflation and "
+        "arrivals. [default: by the data]"
+    )
     ratio: Ratio = None
-    load: Annotated[
-        list[float] | None,
-        advanced(
-            f"timed: {LOAD_HELP} Several are compared one by one, with each policy's regret at each of them; "
-            "latency: requested share of the CPU [default: 0.6]",
-            metavar="LOAD",
-        ),
+    load: list[float] | None = advanced(
+        f"timed: {LOAD_HELP} Several are compared one by one, with each policy's regret at each of them; "
+        "latency: requested share of the CPU [default: 0.6]",
         RequiresProtocol("timed", "latency", is_stated=True),
         LOAD_RANGE,
-    ] = None
+        metavar="LOAD",
+    )
     mean_duration: MeanDuration = None
 
 
@@ -143,21 +133,21 @@ Wait = Annotated[float, advanced("Seconds before the cluster is cleared, and aft
 
 @dataclass(frozen=True, slots=True)
 class FillingOptions:
-    cpu_load: Annotated[float, option("Fill until this share of the CPU is requested, ...")] = 0.5
-    memory_load: Annotated[float, option("... or this share of the memory, ...")] = 0.5
-    pod_load: Annotated[float, option("... or this share of the pods, whichever comes first.")] = 0.5
-    cluster_resets: Annotated[
-        int, option("Number of fillings: fill, wait, clear.", "--cluster-resets", "--resets", min=1)
-    ] = 1
+    cpu_load: float = option("Fill until this share of the CPU is requested, ...", default=0.5)
+    memory_load: float = option("... or this share of the memory, ...", default=0.5)
+    pod_load: float = option("... or this share of the pods, whichever comes first.", default=0.5)
+    cluster_resets: int = option(
+        "Number of fillings: fill, wait, clear.", "--cluster-resets", "--resets", default=1, min=1
+    )
     interval: Interval = 10.0
     wait: Wait = 60.0
-    replicas: Annotated[str, advanced("Pods of a Deployment.", metavar="MIN-MAX")] = "5-15"
-    cpu_requests: Annotated[
-        str, advanced("CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]", metavar="LIST")
-    ] = ""
-    memory_requests: Annotated[
-        str, advanced("Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]", metavar="LIST")
-    ] = ""
+    replicas: str = advanced("Pods of a Deployment.", default="5-15", metavar="MIN-MAX")
+    cpu_requests: str = advanced(
+        "CPU requests to draw from, such as 500m,1,2. [default: 100m to 3500m]", default="", metavar="LIST"
+    )
+    memory_requests: str = advanced(
+        "Memory requests to draw from, such as 1Gi,2Gi. [default: 256Mi to 20Gi]", default="", metavar="LIST"
+    )
 
     @property
     def settings(self) -> DeploymentSettings:
@@ -216,44 +206,28 @@ OF_DEPLOYMENTS = RequiresProtocol("deployments", is_stated=True)
 class GeneratedCluster:
     """The cluster and its Deployments. `None`: not given."""
 
-    node_count: Annotated[
-        str | None,
-        _generated(
-            "deployments, latency: number of nodes; from a range deployments draws one for each episode. "
-            "[default: 10 for deployments, 12 for latency]",
-            metavar="N or MIN-MAX",
-        ),
+    node_count: str | None = _generated(
+        "deployments, latency: number of nodes; from a range deployments draws one for each episode. "
+        "[default: 10 for deployments, 12 for latency]",
         OF_BOTH,
-    ] = None
-    node_cpu: Annotated[str | None, _generated("deployments: CPU of a node. [default: 64]"), OF_DEPLOYMENTS] = None
-    node_memory: Annotated[
-        str | None, _generated("deployments: memory of a node. [default: 256Gi]"), OF_DEPLOYMENTS
-    ] = None
-    node_pods: Annotated[int | None, _generated("deployments: pods per node. [default: 110]"), OF_DEPLOYMENTS] = None
-    mixed_nodes: Annotated[
-        bool | None,
-        _generated("deployments: draw other node sizes for each episode, one for all or mixed.", "--mixed-nodes"),
-        OF_DEPLOYMENTS,
-    ] = None
-    cpu_load: Annotated[
-        float | None,
-        _generated("deployments: fill until this share of the CPU is requested, ... [default: 0.5]"),
-        OF_DEPLOYMENTS,
-    ] = None
-    memory_load: Annotated[
-        float | None, _generated("... or this share of the memory, ... [default: 0.5]"), OF_DEPLOYMENTS
-    ] = None
-    pod_load: Annotated[float | None, _generated("... or this share of the pods. [default: 0.5]"), OF_DEPLOYMENTS] = (
-        None
+        metavar="N or MIN-MAX",
     )
-    replicas: Annotated[
-        str | None,
-        _generated(
-            "deployments: pods of a Deployment [default: 5-15]; latency: the most, from 1 [default: 8]",
-            metavar="MIN-MAX",
-        ),
+    node_cpu: str | None = _generated("deployments: CPU of a node. [default: 64]", OF_DEPLOYMENTS)
+    node_memory: str | None = _generated("deployments: memory of a node. [default: 256Gi]", OF_DEPLOYMENTS)
+    node_pods: int | None = _generated("deployments: pods per node. [default: 110]", OF_DEPLOYMENTS)
+    mixed_nodes: bool | None = _generated(
+        "deployments: draw other node sizes for each episode, one for all or mixed.", "--mixed-nodes", OF_DEPLOYMENTS
+    )
+    cpu_load: float | None = _generated(
+        "deployments: fill until this share of the CPU is requested, ... [default: 0.5]", OF_DEPLOYMENTS
+    )
+    memory_load: float | None = _generated("... or this share of the memory, ... [default: 0.5]", OF_DEPLOYMENTS)
+    pod_load: float | None = _generated("... or this share of the pods. [default: 0.5]", OF_DEPLOYMENTS)
+    replicas: str | None = _generated(
+        "deployments: pods of a Deployment [default: 5-15]; latency: the most, from 1 [default: 8]",
         OF_BOTH,
-    ] = None
+        metavar="MIN-MAX",
+    )
 
 
 def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> DeploymentsOptions:

@@ -57,10 +57,10 @@ Context = Annotated[
 ]
 ClusterName = Annotated[
     str | None,
-    advanced("A cluster of 'steersman cluster up --name' instead.", "--name", metavar="NAME"),
+    advanced("A cluster of 'steersman cluster up --name' instead.", metavar="NAME"),
     RequiresOption("cluster", "live"),
 ]
-Yes = Annotated[bool, option("Allow it in a cluster that steersman did not start.", "--yes")]
+Yes = Annotated[bool, option("Allow it in a cluster that steersman did not start.")]
 
 
 @dataclass(frozen=True, slots=True)

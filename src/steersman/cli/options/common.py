@@ -197,8 +197,8 @@ def path(text: str | Path) -> Path:
     return Path(text)
 
 
-def path_option(text: str, *flags: str, metavar: str = "FILE", **further: Any) -> Any:
-    return option(text, *flags, parser=path, metavar=metavar, **further)
+def path_option(text: str, *flags_and_rules: Any, metavar: str = "FILE", **further: Any) -> Any:
+    return option(text, *flags_and_rules, parser=path, metavar=metavar, **further)
 
 
 advanced_path = partial(path_option, rich_help_panel=MORE)
@@ -212,12 +212,12 @@ POLICIES_HELP = (
 ORDERS_HELP = "a name of 'steersman policy list', such as wfp3:easy, or a file. A file: an order, or a policy with one."
 
 
-def policy_option(text: str, more: str = "", **further: Any) -> Any:
-    return option(f"{text}: {POLICIES_HELP}{more}", metavar="POLICY", autocompletion=policies, **further)
+def policy_option(text: str, more: str = "", *rules: Any, **further: Any) -> Any:
+    return option(f"{text}: {POLICIES_HELP}{more}", *rules, metavar="POLICY", autocompletion=policies, **further)
 
 
-def order_option(text: str, more: str = "", **further: Any) -> Any:
-    return option(f"{text}: {ORDERS_HELP}{more}", metavar="ORDER", autocompletion=orders, **further)
+def order_option(text: str, more: str = "", *rules: Any, **further: Any) -> Any:
+    return option(f"{text}: {ORDERS_HELP}{more}", *rules, metavar="ORDER", autocompletion=orders, **further)
 
 
 KubernetesOption = Annotated[
@@ -245,7 +245,6 @@ TelemetryOption = Annotated[
     advanced_path(
         "YAML with queries of Prometheus: ma, la, lc, p0 and policies trained with --protocol latency decide by "
         "them, and latency limits in pods' annotations apply to every policy.",
-        "--telemetry",
     ),
 ]
 LiveOrderOption = Annotated[
@@ -260,13 +259,12 @@ UncheckedOption = Annotated[
     advanced(
         "A learned policy decides from the first pod on, without a comparison with rules on this cluster; "
         "steersman by the first of its members.",
-        "--unchecked",
     ),
 ]
 NODES_HELP = "Nodes: an openb list (CSV), or a file or folder of Kubernetes YAML."
 Output = Annotated[
     Path,
-    path_option("Folder of the results: new, empty, or with earlier ones.", "--output", metavar="FOLDER"),
+    path_option("Folder of the results: new, empty, or with earlier ones.", metavar="FOLDER"),
 ]
 Jobs = Annotated[int | None, advanced("Number of processes; results do not depend on it. [default: all cores]", min=1)]
 EngineOption = Annotated[

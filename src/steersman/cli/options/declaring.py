@@ -2,10 +2,12 @@
 
     @dataclass(frozen=True, slots=True)
     class Fitting:
-        fit: Annotated[bool, option("First fit a policy.", "--fit")] = False
-        fit_generations: Annotated[int | None, option("Generations."), RequiresOption("fit")] = None
+        fit: bool = option("First fit a policy.", default=False)
+        fit_generations: int | None = option("Generations.", RequiresOption("fit"))
 
-A field that is such a dataclass itself stands for its fields, and `RULES` of a dataclass apply to all of its options.
+A flag that is off by default has no negative spelling. An option that several dataclasses have is a type, such as
+`Jobs = Annotated[int | None, option("Number of processes.")]`. A field that is such a dataclass itself stands for its
+fields, and `RULES` of a dataclass apply to all of its options. A command may also take options itself.
 From this one declaration come the command line (`with_options`), the check of combinations (`check_options`) and the
 arguments that a report records (`to_arguments`).
 """
@@ -14,11 +16,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from copy import copy
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import OptionInfo
@@ -27,9 +30,25 @@ from steersman.core.config.fields import ValueCheck, flag
 from steersman.core.errors import UsageError
 from steersman.core.redaction import redact_url
 
+OPTION = "option"  # key of what typer is told of a field, and of its rules, in the field's metadata
 
-def option(text: str, *flags: str, **further: Any) -> Any:
-    return typer.Option(*flags, help=text, **further)
+
+def option(
+    text: str, *flags_and_rules: Any, default: Any = None, default_factory: Any = MISSING, **further: Any
+) -> Any:
+    """Return a field of a dataclass that is an option, or what makes a type one, in its `Annotated`.
+
+    Args:
+        flags_and_rules: how the command line spells it, if not by its name, and instances of the classes below.
+        default: what it is if it is not given; `...`: it must be given.
+        further: what `typer.Option` takes.
+    """
+    flags = [each for each in flags_and_rules if isinstance(each, str)]
+    rules = [each for each in flags_and_rules if not isinstance(each, str)]
+    metadata = {OPTION: (typer.Option(*flags, help=text, **further), *rules)}
+    if default_factory is not MISSING:
+        return field(default_factory=default_factory, metadata=metadata)
+    return field(default=MISSING if default is ... else default, metadata=metadata)
 
 
 MORE = "More options"  # panel of what `--help` leaves out, as it does options of all panels
@@ -120,7 +139,8 @@ class GivenOption:
 def every_option(*groups: Any) -> dict[str, GivenOption]:
     result: dict[str, GivenOption] = {}
     for group in groups:
-        for name, hint, default in _declared(type(group)):
+        for each in _declared(type(group)):
+            name, hint, default = each.name, each.annotation, each.default
             value = getattr(group, name)
             if _is_group(hint):
                 result |= every_option(value)
@@ -140,9 +160,9 @@ def annotations_of(*groups: type[Any]) -> dict[str, tuple[Any, tuple[Any, ...]]]
     """Return name of an option -> its type without None, and the rest of its annotation."""
     result = {}
     for group in groups:
-        for name, hint, _ in _declared(group):
-            kind, *metadata = get_args(hint) or (hint,)
-            result[name] = (next((each for each in get_args(kind) if each is not NoneType), kind), tuple(metadata))
+        for each in _declared(group):
+            kind, *metadata = get_args(each.annotation) or (each.annotation,)
+            result[each.name] = (next((of for of in get_args(kind) if of is not NoneType), kind), tuple(metadata))
     return result
 
 
@@ -203,7 +223,7 @@ def with_options(
             groups[parameter.name] = hints[parameter.name]
             parameters += _parameters(hints[parameter.name])
         else:
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
+            parameters.append(_parameter(parameter.name, hints[parameter.name], parameter.default))
 
     def command(**given: Any) -> None:
         gathered = {name: _gathered(group, given) for name, group in groups.items()}
@@ -223,36 +243,60 @@ def _is_group(hint: Any) -> bool:
     return isinstance(hint, type) and is_dataclass(hint)
 
 
-def _declared(group: type[Any]) -> list[tuple[str, Any, Any]]:
+def _declared(group: type[Any]) -> list[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    defaults = {
-        field.name: field.default if field.default_factory is MISSING else field.default_factory()
-        for field in fields(group)
-    }
-    return [
-        (name, hints[name], inspect.Parameter.empty if default is MISSING else default)
-        for name, default in defaults.items()
-    ]
+    return [_parameter(each.name, hints[each.name], each) for each in fields(group)]
+
+
+def _parameter(name: str, hint: Any, declared: Any) -> inspect.Parameter:
+    """Return an option as typer takes it, with its spelling and its rules in the type; `declared`: field or default."""
+    default = declared
+    stated: tuple[Any, ...] = ()
+    if isinstance(declared, Field):
+        default = declared.default if declared.default_factory is MISSING else declared.default_factory()
+        default = inspect.Parameter.empty if default is MISSING else default
+        stated = declared.metadata.get(OPTION, ())
+    kind, *metadata = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    for each in metadata:
+        stated = (*stated, *(each.metadata[OPTION] if isinstance(each, Field) else (each,)))
+    if kind is bool and default is False:
+        stated = tuple(_without_negative(name, option) for option in stated)
+    annotation = cast(Any, Annotated)[kind, *stated] if stated else hint
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _without_negative(name: str, declared: Any) -> Any:
+    """Return a flag that is off by default with its positive spelling alone, unless it states others."""
+    if not isinstance(declared, OptionInfo) or _spellings(declared):
+        return declared
+    result = copy(declared)
+    result.param_decls = (flag(name),)
+    return result
 
 
 def _parameters(group: type[Any]) -> list[inspect.Parameter]:
-    result: list[inspect.Parameter] = []
-    for name, hint, default in _declared(group):
-        if _is_group(hint):
-            result += _parameters(hint)
-        else:
-            result.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
-    return result
+    return [
+        parameter
+        for each in _declared(group)
+        for parameter in (_parameters(each.annotation) if _is_group(each.annotation) else [each])
+    ]
 
 
 def _gathered(group: type[Any], given: dict[str, Any]) -> Any:
     return group(
-        **{name: _gathered(hint, given) if _is_group(hint) else given.pop(name) for name, hint, _ in _declared(group)}
+        **{
+            each.name: _gathered(each.annotation, given) if _is_group(each.annotation) else given.pop(each.name)
+            for each in _declared(group)
+        }
     )
 
 
 def _flag(name: str, metadata: Iterable[Any], is_negative: bool) -> str:
     declared = next((each for each in metadata if isinstance(each, OptionInfo)), OptionInfo())
-    stated = [text for text in (declared.default, *(declared.param_decls or ())) if isinstance(text, str)]
+    stated = _spellings(declared)
     positive, _, negative = stated[0].partition("/") if stated else (flag(name), "", "")
     return (negative or flag(f"no_{name}")) if is_negative else positive
+
+
+def _spellings(declared: OptionInfo) -> list[str]:
+    return [text for text in (declared.default, *(declared.param_decls or ())) if isinstance(text, str)]

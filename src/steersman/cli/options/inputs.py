@@ -100,7 +100,6 @@ FromCluster = Annotated[
     bool,
     option(
         "Instead of files: the nodes, pods and controllers of a live cluster, read once; nothing is written.",
-        "--cluster",
     ),
     ON_WORKLOADS,
 ]
@@ -110,7 +109,6 @@ Pinned = Annotated[
         "Kubernetes objects: running pods stay where they are, and pods drawn from them in inflation may only go "
         "to the same node. [default: they are placed again, except those of DaemonSets, static ones, and those that "
         "no other node allows, that are being deleted or whose node offers less than runs there]",
-        "--pinned",
     ),
     RequiresProtocol("inflation", "arrivals"),
     RequiresOption("nodes", "cluster"),
@@ -121,7 +119,6 @@ FromNow = Annotated[
     advanced(
         "Kubernetes objects: running pods stay where they are, then pending ones arrive, then in inflation "
         "more like them. [default: all are placed from scratch]",
-        "--from-now",
     ),
     RequiresProtocol("inflation", "arrivals"),
     RequiresOption("nodes", "cluster"),
@@ -132,27 +129,20 @@ FromNow = Annotated[
 class FileInputs:
     """Workloads in files, or packaged ones."""
 
-    nodes: Annotated[Path | None, path_option(NODES_HELP), ON_WORKLOADS] = None
-    pods: Annotated[
-        list[Path] | None,
-        path_option(
-            "Pods: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder of Kubernetes "
-            "YAML; evaluate takes several. Without --nodes it must hold nodes, or the size of a machine."
-        ),
+    nodes: Path | None = path_option(NODES_HELP, ON_WORKLOADS)
+    pods: list[Path] | None = path_option(
+        "Pods: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder of Kubernetes "
+        "YAML; evaluate takes several. Without --nodes it must hold nodes, or the size of a machine.",
         ON_WORKLOADS,
-    ] = None
-    workload: Annotated[
-        list[str] | None,
-        option(f"Instead of --nodes and --pods: {EMBEDDED_HELP}.", metavar="NAME", autocompletion=workloads),
-        ON_WORKLOADS,
-    ] = None
-    strict: Annotated[
-        bool,
-        advanced(
-            "Kubernetes objects in files: an invalid one is an error. [default: it is named and left out]", "--strict"
-        ),
+    )
+    workload: list[str] | None = option(
+        f"Instead of --nodes and --pods: {EMBEDDED_HELP}.", ON_WORKLOADS, metavar="NAME", autocompletion=workloads
+    )
+    strict: bool = advanced(
+        "Kubernetes objects in files: an invalid one is an error. [default: it is named and left out]",
         RequiresOption("nodes"),
-    ] = False
+        default=False,
+    )
 
     @property
     def count(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from steersman.agents.registry import find_algorithm
 from steersman.cli.completing import algorithms, networks, objectives
@@ -51,65 +51,43 @@ class LiveLearning:
 
     RULES: ClassVar = (RequiresOption("learn"),)
 
-    learn: Annotated[
-        Path | None,
-        option(
-            "An agent in a process of its own decides, and learns from what its decisions bring; dqn learns from "
-            "those of other schedulers, too. Where it does not answer in time the fallback decides: --policy, else the "
-            "rule of the objective. DIR holds checkpoint, metrics, log and policy file; an existing run is continued. "
-            "A policy file as --policy is what it starts from; else it starts from nothing.",
-            parser=path,
-            metavar="DIR",
-        ),
-    ] = None
-    algorithm: Annotated[
-        str | None,
-        _option(
-            "dqn, actor-critic or ppo. [default: that of the policy file, else dqn]",
-            metavar="NAME",
-            autocompletion=algorithms,
-        ),
-    ] = None
-    network: Annotated[
-        str | None,
-        _option(
-            f"{list_networks()}. [default: that of the policy file, else mlp]", metavar="NAME", autocompletion=networks
-        ),
-    ] = None
-    hidden: Annotated[
-        str | None,
-        _option(
-            "Widths of its hidden layers, such as 128,64. [default: those of the policy file, else 64,64]",
-            metavar="WIDTHS",
-        ),
-    ] = None
-    objective: Annotated[
-        str | None,
-        _option(
-            f"What is rewarded: {OBJECTIVES_HELP}, or a weighted sum such as balance=1,most-allocated=0.5; with "
-            "--telemetry by the use that was measured. [default: that of the policy file, else balance]",
-            metavar="OBJECTIVE",
-            autocompletion=objectives,
-        ),
-    ] = None
-    options: Annotated[
-        Path | None,
-        _option(
-            "Further options of algorithm and network by name as JSON, such as best.json of steersman tune; the "
-            "command line overrides them, and 'steersman train --help-all' explains them.",
-            parser=path,
-            metavar="FILE",
-        ),
-    ] = None
-    seed: Annotated[int | None, _option("Seed of first weights and exploration. [default: 1]", min=0)] = None
-    explore_anyway: Annotated[
-        bool,
-        _option(
-            "Explore on a cluster that steersman did not start: pods go to nodes that the agent does not believe "
-            "to be the best.",
-            "--explore-anyway",
-        ),
-    ] = False
+    learn: Path | None = option(
+        "An agent in a process of its own decides, and learns from what its decisions bring; dqn learns from "
+        "those of other schedulers, too. Where it does not answer in time the fallback decides: --policy, else the "
+        "rule of the objective. DIR holds checkpoint, metrics, log and policy file; an existing run is continued. "
+        "A policy file as --policy is what it starts from; else it starts from nothing.",
+        parser=path,
+        metavar="DIR",
+    )
+    algorithm: str | None = _option(
+        "dqn, actor-critic or ppo. [default: that of the policy file, else dqn]",
+        metavar="NAME",
+        autocompletion=algorithms,
+    )
+    network: str | None = _option(
+        f"{list_networks()}. [default: that of the policy file, else mlp]", metavar="NAME", autocompletion=networks
+    )
+    hidden: str | None = _option(
+        "Widths of its hidden layers, such as 128,64. [default: those of the policy file, else 64,64]", metavar="WIDTHS"
+    )
+    objective: str | None = _option(
+        f"What is rewarded: {OBJECTIVES_HELP}, or a weighted sum such as balance=1,most-allocated=0.5; with "
+        "--telemetry by the use that was measured. [default: that of the policy file, else balance]",
+        metavar="OBJECTIVE",
+        autocompletion=objectives,
+    )
+    options: Path | None = _option(
+        "Further options of algorithm and network by name as JSON, such as best.json of steersman tune; the "
+        "command line overrides them, and 'steersman train --help-all' explains them.",
+        parser=path,
+        metavar="FILE",
+    )
+    seed: int | None = _option("Seed of first weights and exploration. [default: 1]", min=0)
+    explore_anyway: bool = _option(
+        "Explore on a cluster that steersman did not start: pods go to nodes that the agent does not believe "
+        "to be the best.",
+        default=False,
+    )
 
 
 def agent_parameters() -> list[inspect.Parameter]:

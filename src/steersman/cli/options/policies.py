@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from steersman.apps.http_policy.access import CA_FILE, HEADER_FILE, read_authority, read_headers
 from steersman.cli.options.cluster import ClusterOptions, run_with_client
@@ -97,21 +97,15 @@ _server_option = partial(option, parser=path, metavar="FILE", rich_help_panel="P
 
 @dataclass(frozen=True, slots=True)
 class PolicyServer:
-    policy_header_file: Annotated[
-        Path | None,
-        _server_option(
-            "Headers of requests to the policy's server, a line 'Name: value' each, such as its token; read again "
-            "when it changes. Unlike in a URL, a secret in it is in no list of processes. "
-            f"[default: ${HEADER_FILE}]"
-        ),
-    ] = None
-    policy_ca: Annotated[
-        Path | None,
-        _server_option(
-            "Certificates of the authority that signs that of the policy's server (PEM). "
-            f"[default: ${CA_FILE}, else those of the system]"
-        ),
-    ] = None
+    policy_header_file: Path | None = _server_option(
+        "Headers of requests to the policy's server, a line 'Name: value' each, such as its token; read again "
+        "when it changes. Unlike in a URL, a secret in it is in no list of processes. "
+        f"[default: ${HEADER_FILE}]"
+    )
+    policy_ca: Path | None = _server_option(
+        "Certificates of the authority that signs that of the policy's server (PEM). "
+        f"[default: ${CA_FILE}, else those of the system]"
+    )
 
     def use(self) -> None:
         """Let this process and its workers ask like that. Raises InputError: a file cannot be used."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from steersman.cli.options.common import EngineOption, Format, FormatOption, Jobs, ManyValues, Output
 from steersman.cli.options.declaring import option
@@ -29,13 +29,10 @@ class Results:
     engine: EngineOption = Engine.LOCAL
     output_format: FormatOption = Format.TABLE
     log_file: MessagesFileOption = None
-    resume: Annotated[
-        bool,
-        option(
-            "Continue the interrupted comparison in --output by its own options; its finished runs are not done again.",
-            "--resume",
-        ),
-    ] = False
+    resume: bool = option(
+        "Continue the interrupted comparison in --output by its own options; its finished runs are not done again.",
+        default=False,
+    )
 
 
 ALWAYS_FREE = {"output", "resume", "jobs", "log_file"}

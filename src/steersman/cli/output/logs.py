@@ -44,7 +44,6 @@ MessagesFileOption = Annotated[
     advanced_path(
         "Write messages and progress to this file, too, as JSON lines. It is continued; at "
         f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept.",
-        "--log-file",
     ),
 ]
 
@@ -67,17 +66,12 @@ def check_log_file(file: Path | None) -> None:
 class LogOptions:
     """Options of the log, as background processes get them, too."""
 
-    log_format: Annotated[LogFormat, advanced("Format of the log; auto: text on a terminal, else JSON.")] = (
-        LogFormat.AUTO
+    log_format: LogFormat = advanced("Format of the log; auto: text on a terminal, else JSON.", default=LogFormat.AUTO)
+    log_level: LogLevel = advanced("Least level that is logged; debug: every decision.", default=LogLevel.INFO)
+    log_file: Path | None = advanced_path(
+        "Write the log to this file, too: JSON lines, or text with --log-format text. It is continued; at "
+        f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept."
     )
-    log_level: Annotated[LogLevel, advanced("Least level that is logged; debug: every decision.")] = LogLevel.INFO
-    log_file: Annotated[
-        Path | None,
-        advanced_path(
-            "Write the log to this file, too: JSON lines, or text with --log-format text. It is continued; at "
-            f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept."
-        ),
-    ] = None
 
     def check(self) -> None:
         check_log_file(self.log_file)
