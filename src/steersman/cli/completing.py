@@ -13,6 +13,7 @@ import typer
 from steersman.agents.registry import algorithm_specs
 from steersman.core.extensions import entry_point_groups
 from steersman.policies.networks.registry import network_names
+from steersman.policies.node_scores.kube_minors import MINORS
 
 RULES = {
     "dot-product": "the smallest dot product of free resources and requests, over CPU and GPU",
@@ -73,7 +74,6 @@ ORDERS = {
 """The names of `orders.registry`, which imports numpy, and what may follow them."""
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numpy, that are a choice; `telemetry` goes with its protocol."""
-MINORS = ("1.34", "1.35", "1.36", "1.37")  # minors of `policies.node_scores.kube_minors`
 DEVICES = ("cpu", "cuda", "mps", "auto")
 POLICY_SUFFIX = ".safetensors"
 DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
@@ -84,7 +84,7 @@ def _offering(names: Sequence[str]) -> Callable[[], list[str]]:
     return lambda: list(names)
 
 
-minors, views, devices = map(_offering, (MINORS, VIEW_NAMES, DEVICES))
+minors, views, devices = map(_offering, (tuple(reversed(MINORS)), VIEW_NAMES, DEVICES))
 
 
 def orders(incomplete: str) -> list[str]:

@@ -33,7 +33,7 @@ from steersman.cli.commands.simulate import simulate
 from steersman.cli.commands.terminal import COMPLETE, aliases, completion, docs
 from steersman.cli.commands.training import train, tune
 from steersman.cli.commands.workload import app as workload
-from steersman.cli.options.common import CommandGroup, ManyValues
+from steersman.cli.options.common import CommandGroup, HelpLevels, ManyValues
 from steersman.cli.options.results import ResumableCommand
 from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
@@ -45,29 +45,13 @@ INTERRUPTED = 130
 TRACEBACK = "STEERSMAN_TRACEBACK"
 FILES, NO_FILES = 0, 4  # directives of kubectl's completion (cobra): offer files if there is no value, or none
 
-app = CommandGroup(
-    name="steersman",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command()(advise)
-app.command()(aliases)
-app.command()(completion)
-app.command(cls=ManyValues)(dashboard)
-app.command()(demo)
-app.command()(docs)
-app.command()(doctor)
-app.command(cls=ResumableCommand)(evaluate)
-app.command()(explain)
-app.command()(probe)
-app.command()(schedule)
-app.command()(serve)
-app.command()(simulate)
-app.command()(top)
-app.command(cls=ResumableCommand)(train)
-app.command(cls=ResumableCommand)(tune)
-app.command()(wait)
-app.command()(workbench)
+app = CommandGroup(name="steersman", add_completion=False, pretty_exceptions_enable=False)
+CLASSES = {dashboard: ManyValues, evaluate: ResumableCommand, train: ResumableCommand, tune: ResumableCommand}
+for each in (
+    *(advise, aliases, completion, dashboard, demo, docs, doctor, evaluate, explain),
+    *(probe, schedule, serve, simulate, top, train, tune, wait, workbench),
+):
+    app.command(cls=CLASSES.get(each, HelpLevels))(each)
 app.add_typer(cluster, name="cluster")
 app.add_typer(fit, name="fit")
 app.add_typer(policy, name="policy")

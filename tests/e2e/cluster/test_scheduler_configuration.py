@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import LocalCluster
 from tests.support.kubernetes import minor
 
-from steersman.cli.completing import MINORS
+from steersman.policies.node_scores.kube_minors import NEWEST
 
 pytestmark = pytest.mark.e2e
 
@@ -83,7 +83,7 @@ def compared(cluster: LocalCluster, output: Path, *objects: Object) -> tuple[str
 
 @pytest.mark.minors
 def test_the_baseline_is_what_the_api_tells(filled: LocalCluster, tmp_path: Path) -> None:
-    of_minor = "" if minor() == MINORS[-1] else f"@{minor()}"
+    of_minor = "" if minor() == NEWEST else f"@{minor()}"
     ours = {f"kube-default{of_minor}", "fgd"}
     said, policies = compared(filled, tmp_path / "none")
     assert "the API does not tell which configuration this cluster's scheduler has" in said

@@ -23,7 +23,6 @@ from steersman.objectives.registry import OBJECTIVES
 from steersman.orders import order
 from steersman.policies.features import TELEMETRY, VIEWS
 from steersman.policies.heuristics import HEURISTIC_IDS
-from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
 from steersman.workloads.formats.openb import known_names
 
@@ -117,7 +116,6 @@ def test_completed_names_match_the_registries() -> None:
     assert set(completing.TELEMETRY_POLICIES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
     assert set(filter(str.islower, completing.ORDERS)) == set(order.BUILT_IN)
-    assert tuple(reversed(MINORS)) == completing.MINORS
     assert set(completing.VIEW_NAMES) == set(VIEWS) - {TELEMETRY.name}
 
 

@@ -138,9 +138,8 @@ def add_nodes(
     **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
     """
     from steersman.apps.local_cluster import nodes as simulated
-    from steersman.apps.local_cluster.nodes import parse_groups
 
-    groups, record = parse_groups(new.node_shape), record_of(name, existing)
+    groups, record = simulated.parse_groups(new.node_shape), record_of(name, existing)
     if record.way is ClusterBackend.KUBECONFIG and not yes:
         raise UsageError(
             f"this would create nodes in context {record.context!r} of {record.kubeconfig}, which steersman did not "
@@ -203,7 +202,6 @@ def remove_nodes(
 
 
 DEFAULT_COUNT = 10
-
 STATUS_SECONDS = 3.0  # timeout of all requests of `status`; a cluster that takes longer is reported as not responding
 
 
@@ -345,8 +343,18 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
     if output_format is TableOrJson.JSON:
         print_json(facts)
     else:
-        for title, value in _status_lines(facts):
-            print(f"{title + ':':<12}{value}")
+        pods = ", ".join(f"{count} {phase}" for phase, count in facts["pods_by_phase"].items())
+        lines = {
+            "Cluster": f"{name}, {facts['backend']}",
+            "Kubernetes": f"{facts['kubernetes']} at {facts['server']}",
+            "Nodes": f"{facts['nodes_ready']} of {facts['nodes']} ready",
+            "Pods": pods or "none",
+            **{title: facts[title.lower()] for title in ("Kubeconfig", "Prometheus", "Telemetry")},
+            "kubectl": facts["kubectl"],
+        }
+        for title, value in lines.items():
+            if value is not None:
+                print(f"{title + ':':<12}{value}")
         print(_export(record))
     if stopped := stopped_servers(record):
         raise SteersmanError(
@@ -392,9 +400,8 @@ def down(name: Name = DEFAULT_NAME) -> None:
 def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: bool) -> list[Node]:
     """Return the nodes to create, the tainted control-plane node first; by default none in an existing cluster."""
     from steersman.apps.local_cluster import nodes
-    from steersman.apps.local_cluster.nodes import parse_groups
 
-    groups, has_shapes = parse_groups(new.node_shape), "node_shape" in given_options(new)
+    groups, has_shapes = nodes.parse_groups(new.node_shape), "node_shape" in given_options(new)
     if options.nodes_from is not None:
         from steersman.workloads.loading import load_nodes
 
@@ -431,21 +438,6 @@ async def _status(client: Any) -> dict[str, Any]:
         "nodes_ready": sum(node_from_json(node).is_ready for node in nodes),
         "pods_by_phase": dict(sorted(phases.items())),
     }
-
-
-def _status_lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    pods = ", ".join(f"{count} {phase}" for phase, count in facts["pods_by_phase"].items())
-    lines = [
-        ("Cluster", f"{facts['name']}, {facts['backend']}"),
-        ("Kubernetes", f"{facts['kubernetes']} at {facts['server']}"),
-        ("Nodes", f"{facts['nodes_ready']} of {facts['nodes']} ready"),
-        ("Pods", pods or "none"),
-        ("Kubeconfig", facts["kubeconfig"]),
-        ("Prometheus", facts["prometheus"]),
-        ("Telemetry", facts["telemetry"]),
-        ("kubectl", facts["kubectl"]),
-    ]
-    return [(title, text) for title, text in lines if text is not None]
 
 
 async def _check_ready(client: Any) -> None:

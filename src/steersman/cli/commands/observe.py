@@ -61,7 +61,9 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("steersman top needs a terminal; 'steersman top --once' prints plain text")
     else:
-        _watch(target, options)
+        from steersman.apps.top import TopApp
+
+        run_with_client(target, lambda client: TopApp(client, _title(target), options, _blocks()).run())
 
 
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
@@ -80,15 +82,6 @@ def _print_once(target: ClusterTarget, options: ViewOptions, output_format: Tabl
     for line in heading(view, _title(target), None, current_leaders, len(rows)):
         print(line)
     print_table(once_table(rows, _blocks()))
-
-
-def _watch(target: ClusterTarget, options: ViewOptions) -> None:
-    from steersman.apps.top import TopApp
-
-    async def show(client: Client) -> None:
-        await TopApp(client, _title(target), options, _blocks()).run()
-
-    run_with_client(target, show)
 
 
 def _title(target: ClusterTarget) -> str:
@@ -126,11 +119,11 @@ def doctor(
     target = cluster.find()
     configuration = None if telemetry is None else read_configuration(telemetry)
 
-    async def ask(client: Client) -> list[Finding]:
-        return await examine(client, configuration)
-
     with status_if_slow("asking the API server"):
-        findings = [ok("steersman", core_line()), *run_with_client(target, ask)]
+        findings = [
+            ok("steersman", core_line()),
+            *run_with_client(target, lambda client: examine(client, configuration)),
+        ]
     if output_format is TableOrJson.JSON:
         print_json(findings)
     else:

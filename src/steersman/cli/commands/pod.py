@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,6 @@ from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from steersman.apps.service.messages import Explanation
-    from steersman.kubernetes.client import Client
     from steersman.orders.order import Order
     from steersman.policies.base import Policy
     from steersman.prometheus.collector import TelemetryCollector
@@ -101,14 +101,17 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         from steersman.policies.node_scores.default_spreading import scheduled_by
 
         (name,) = with_minor([options.policy], options.kubernetes, None if is_recorded else cluster)
-        policy, follows_order = _explained_policy(replace(options, policy=name))
+        about_order = {"--run-times": options.run_times, "--now": options.now}
+        has_telemetry = options.telemetry is not None
+        policy, follows_order = _deciding_policy(name, options.order, about_order, has_telemetry=has_telemetry)
         warn, queue, now = Warnings(), None, AssumedNow(None)
         if follows_order:
             inputs_now = ClusterOfNow(**{each.name: getattr(inputs, each.name) for each in fields(inputs)})
             source, now = read_now(inputs_now, cluster, warn, options.now)
             check_moment(source)
         else:
-            source = inputs.read(warn)[0] if is_recorded else _take_snapshot(cluster, warn)
+            source = inputs.read(warn)[0] if is_recorded else _snapshot_of(cluster)
+            warn(() if is_recorded else source.warnings)
         source = scheduled_by(source, policy.selection.kube)
         say_if_gone(source, options.pod)
         number = pod_index(source, options.pod)
@@ -132,17 +135,20 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         print_text(f"{options.pod} runs already: no pod goes before it")
 
 
-def _explained_policy(options: ExplainOptions) -> tuple[Policy, bool]:
+def _deciding_policy(
+    spec: str, stated_order: str | None, about_order: Mapping[str, object] | None = None, *, has_telemetry: bool = False
+) -> tuple[Policy, bool]:
+    """Return a policy in its order, and whether it has one that is not that of age; `about_order`: what needs one."""
     from steersman.orders.order import AGE
     from steersman.policies.registry import in_order, resolve
 
-    name, order = split_order(options.policy, options.order)
+    name, order = split_order(spec, stated_order)
     policy = resolve(name)
     follows_order = bool(order) or policy.order != AGE
-    for flag, value in (("--run-times", options.run_times), ("--now", options.now)):
+    for flag, value in (about_order or {}).items():
         if value is not None and not follows_order:
             raise UsageError(f"{flag} is about the order of waiting pods; give --order, such as --order wfp3:easy")
-    say_without_telemetry(policy, name, has_telemetry=options.telemetry is not None)
+    say_without_telemetry(policy, name, has_telemetry=has_telemetry)
     policy = in_order(policy, order)
     if follows_order:
         check_live_order(policy.order, name, is_own=not order)
@@ -173,15 +179,10 @@ def _as_they_run(source: Workload) -> list[Pod]:
     ]
 
 
-def _take_snapshot(target: ClusterOptions, warn: Warnings) -> Workload:
-    from steersman.apps.recorder import snapshot
+def _snapshot_of(cluster: ClusterOptions) -> Workload:
+    from steersman.apps.recorder.snapshot import take_snapshot
 
-    async def take(client: Client) -> Workload:
-        return await snapshot.take_snapshot(client, "the cluster", free=False)
-
-    cluster = run_with_client(target.find(), take)
-    warn(cluster.warnings)
-    return cluster
+    return run_with_client(cluster.find(), lambda client: take_snapshot(client, "the cluster", free=False))
 
 
 def _measure(file: Path, cluster: Workload) -> TelemetryCollector:
@@ -303,7 +304,7 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue, predict_wait
         from steersman.simulation.run import decider_on
 
-        policy = _deciding_policy(options)
+        policy, _ = _deciding_policy(options.policy, options.order)
         history = None if options.run_times is None else read_run_times(options.run_times)
         warn = Warnings()
         source, now = read_now(inputs, cluster, warn, options.now)
@@ -327,17 +328,6 @@ def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, se
         _print_queue(prediction, now)
     else:
         _print(prediction, options, now, later)
-
-
-def _deciding_policy(options: WaitOptions) -> Policy:
-    from steersman.policies.registry import in_order, resolve
-
-    name, order = split_order(options.policy, options.order)
-    policy = resolve(name)
-    say_without_telemetry(policy, name, has_telemetry=False)
-    policy = in_order(policy, order)
-    check_live_order(policy.order, name, is_own=not order)
-    return policy
 
 
 def _pods(source: Workload, spec: str, warn: Warnings) -> tuple[list[Pod], int]:

@@ -102,23 +102,7 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
     from rich.table import Table
 
     facts = Table(title=f"Policy {card.name}", title_justify="left", show_header=False)
-    rows = {
-        "network": _network(card),
-        "objective": card.objective,
-        "trained by": ", ".join(filter(None, [card.algorithm, _steps(card), card.made_by])),
-        "protocol": ", ".join(filter(None, [card.protocol, _amount("ratio", card.ratio), _amount("load", card.load)])),
-        "training": ", ".join(card.training),
-        "validation": ", ".join(card.validation) or ("the training workloads, other seeds" if card.training else ""),
-        "kept for tests": ", ".join(card.test),
-        "seeds": card.seeds,
-        "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
-        "members": ", ".join(card.members),
-        "order": _order(card),
-        "profile": _profile(card),
-        "compared on": _compared_on(card),
-        "size": _size(arrays),
-    }
-    for name, text in rows.items():
+    for name, text in _facts(card, arrays).items():
         if text:
             facts.add_row(name, text)
     print_table(facts)
@@ -136,44 +120,38 @@ def _print_tables(card: Card, arrays: Arrays) -> None:
         print_table(_largest_weights(card, arrays))
 
 
-def _network(card: Card) -> str:
-    layers = f" {'-'.join(map(str, card.hidden))}" if card.hidden else ""
-    norm = f", {card.normalisation} normalisation" if card.normalisation != "none" else ""
-    return f"{card.network}{layers}{norm} on the features {card.view!r}, version {card.view_version}"
-
-
-def _steps(card: Card) -> str:
-    return f"{card.steps} episodes or decisions" if card.steps else ""
-
-
-def _order(card: Card) -> str:
-    weights = f", {len(card.order_weights)} weights" if card.order_weights else ""
-    return f"{card.order}{weights}"
-
-
-def _profile(card: Card) -> str:
-    if card.profile is None:
-        return "that of the workload it runs on"
-    models = f", GPU models {', '.join(card.profile.models)}" if card.profile.models else ""
-    return f"embedded: {card.profile.typical_pods} typical pods of {card.profile.workload}{models}"
-
-
-def _compared_on(card: Card) -> str:
-    comparison = card.compared_on
-    if comparison is None:
-        return ""
-    return f"{comparison.nodes} nodes (shapes {comparison.shapes}), {comparison.draws} draws of pods of the profile"
-
-
-def _size(arrays: Arrays) -> str:
+def _facts(card: Card, arrays: Arrays) -> dict[str, str]:
     from steersman.policies.embedded_profile import split
 
+    layers = f" {'-'.join(map(str, card.hidden))}" if card.hidden else ""
+    norm = f", {card.normalisation} normalisation" if card.normalisation != "none" else ""
+    steps = f"{card.steps} episodes or decisions" if card.steps else ""
+    amounts = [f"{name} {value:g}" for name in ("ratio", "load") if (value := getattr(card, name)) is not None]
+    profile, comparison = card.profile, card.compared_on
+    embedded = draws = ""
+    if profile:
+        models = f", GPU models {', '.join(profile.models)}" if profile.models else ""
+        embedded = f"embedded: {profile.typical_pods} typical pods of {profile.workload}{models}"
+    if comparison:
+        nodes = f"{comparison.nodes} nodes (shapes {comparison.shapes})"
+        draws = f"{nodes}, {comparison.draws} draws of pods of the profile"
     weights, _ = split(arrays)
-    return f"{sum(array.size for array in weights.values())} weights in {len(weights)} tensors"
-
-
-def _amount(name: str, value: float | None) -> str:
-    return "" if value is None else f"{name} {value:g}"
+    return {
+        "network": f"{card.network}{layers}{norm} on the features {card.view!r}, version {card.view_version}",
+        "objective": card.objective,
+        "trained by": ", ".join(filter(None, [card.algorithm, steps, card.made_by])),
+        "protocol": ", ".join(filter(None, [card.protocol, *amounts])),
+        "training": ", ".join(card.training),
+        "validation": ", ".join(card.validation) or ("the training workloads, other seeds" if card.training else ""),
+        "kept for tests": ", ".join(card.test),
+        "seeds": card.seeds,
+        "settings": ", ".join(f"{name} {value}" for name, value in card.settings.items()),
+        "members": ", ".join(card.members),
+        "order": card.order + (f", {len(card.order_weights)} weights" if card.order_weights else ""),
+        "profile": embedded or "that of the workload it runs on",
+        "compared on": draws,
+        "size": f"{sum(array.size for array in weights.values())} weights in {len(weights)} tensors",
+    }
 
 
 def _largest_weights(card: Card, arrays: Arrays) -> Table:
