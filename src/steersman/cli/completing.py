@@ -75,7 +75,7 @@ ORDERS = {
 VIEW_NAMES = ("cluster", "gpu")
 """The views of `policies.features`, which imports numpy, that are a choice; `telemetry` goes with its protocol."""
 DEVICES = ("cpu", "cuda", "mps", "auto")
-POLICY_SUFFIX = ".safetensors"
+POLICY_SUFFIX = ".safetensors"  # also of order files
 DEPTH, MAX_FILES, MAX_ENTRIES = 3, 100, 5_000
 """Limits of the search for policy files: levels of folders, files that are offered, entries that are looked at."""
 

@@ -20,7 +20,8 @@ from steersman.cli.options.arrivals import (
     ComparedArrivalOptions,
     GeneratedCluster,
     Protocol,
-    environment_of,
+    deployments_options,
+    latency_options,
 )
 from steersman.cli.options.common import KubernetesOption, ObjectiveOption, order_option, parse_seeds, policy_option
 from steersman.cli.options.declaring import (
@@ -29,6 +30,7 @@ from steersman.cli.options.declaring import (
     advanced,
     given_options,
     option,
+    spelled,
     to_arguments,
     with_options,
 )
@@ -43,7 +45,7 @@ from steersman.cli.options.policies import (
     is_to_be_found,
 )
 from steersman.cli.options.results import BEGUN, Results, naming_continuation
-from steersman.cli.options.training import setting_arguments, setting_parameters, settings_of
+from steersman.cli.options.training import setting_parameters, settings_of
 from steersman.cli.output.display import Warnings, say
 from steersman.cli.output.logs import check_log_file, log_messages
 from steersman.core.config.fields import flag
@@ -54,6 +56,7 @@ from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
+    from steersman.evaluation.generated import GeneratedOptions
     from steersman.objectives.registry import WeightedObjectives
 
 DEFAULT_POLICIES = (KUBE_DEFAULT, "fgd", "steersman")
@@ -122,12 +125,13 @@ def evaluate(
     server.use()
     seeds = parse_seeds(options.seeds)
     latency = settings_of(arrivals.protocol or "the protocols of workloads", settings)
-    environment = None
+    environment: GeneratedOptions | None = None
     if arrivals.protocol in GENERATED:
         if len(arrivals.load or ()) > 1:
             raise UsageError(f"--load: --protocol {arrivals.protocol} takes one; {len(arrivals.load or ())} are given")
         of_cluster = given_options(generated) | ({} if arrivals.load is None else {"load": arrivals.load[0]})
-        environment = environment_of(arrivals.protocol, of_cluster, latency)
+        is_latency = arrivals.protocol == AnyProtocol.LATENCY
+        environment = latency_options(of_cluster, latency, {}) if is_latency else deployments_options(of_cluster, {})
     else:
         inputs.check(several=True)
     check_log_file(results.log_file)
@@ -163,7 +167,8 @@ def evaluate(
         experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.
-    recorded = [*to_arguments(options, inputs, arrivals, generated), *setting_arguments(settings)]
+    drawn = [part for name, value in settings.items() for part in spelled(flag(name), value)]
+    recorded = [*to_arguments(options, inputs, arrivals, generated), *drawn]
     command = shlex.join(["steersman", "evaluate", *recorded, "--output", results.output.name])
     with (
         using_folder(results.output),

@@ -53,11 +53,20 @@ class PlaybackOptions:
     clean: bool = option("Only delete what 'workload run' and 'workload replay' created.", default=False)
     log_file: MessagesFileOption = None
 
-    def find(self, cluster: WritableClusterOptions) -> ClusterTarget:
+    def find(self, cluster: WritableClusterOptions) -> ClusterTarget | None:
+        """Return the cluster; None: it was only to be cleaned, and is."""
         target = cluster.find()
         log_messages(self.log_file)
         say_warnings()
-        return target
+        if not self.clean:
+            return target
+        from steersman.apps.load.run_state import clean
+
+        target.require_consent("delete what 'steersman workload' made", yes=cluster.yes)
+        with Progress("deleting pods") as progress:
+            count = run_with_client(target, lambda client: clean(client, progress.update))
+        say(f"deleted {count} pods")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +129,7 @@ def run(
     check_log_file(playing.log_file)
     annotations = _annotations(options.annotation or [])
     target = playing.find(cluster)
-    if playing.clean:
-        _clean(target, cluster.yes)
+    if target is None:
         return
     if options.output is not None:
         check_writable("--output", options.output)
@@ -204,8 +212,7 @@ def replay(options: ReplayOptions, playing: PlaybackOptions, cluster: WritableCl
     """
     check_log_file(playing.log_file)
     target = playing.find(cluster)
-    if playing.clean:
-        _clean(target, cluster.yes)
+    if target is None:
         return
     if not options.files:
         raise UsageError("replay needs a FILE of pods or Deployments")
@@ -261,15 +268,6 @@ def _stoppable(progress: Progress) -> Iterator[Callable[[int, int], None]]:
         if has_begun:
             say("stopped; the same command with --resume goes on, with --clean it removes what was made")
         raise
-
-
-def _clean(target: ClusterTarget, yes: bool) -> None:
-    from steersman.apps.load.run_state import clean
-
-    target.require_consent("delete what 'steersman workload' made", yes=yes)
-    with Progress("deleting pods") as progress:
-        count = run_with_client(target, lambda client: clean(client, progress.update))
-    say(f"deleted {count} pods")
 
 
 def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: RunRecordOptions) -> None:

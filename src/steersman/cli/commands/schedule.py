@@ -29,11 +29,13 @@ from steersman.cli.options.common import (
     policy_option,
 )
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
-from steersman.cli.options.live_learning import LiveLearning, agent_parameters, check_unused, live_plan_of
+from steersman.cli.options.live_learning import OF_AGENTS, PANEL, LiveLearning, live_plan_of
 from steersman.cli.options.policies import PolicyServer, check_live_order, minor_of_cluster, split_order
+from steersman.cli.options.training import live_parameters
 from steersman.cli.output.display import print_json, print_rows, say
 from steersman.cli.output.logs import LogOptions
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
+from steersman.core.config.fields import flag
 from steersman.core.errors import UsageError
 from steersman.core.processes import ask_process
 from steersman.prometheus.configuration import Configuration, read_configuration
@@ -156,7 +158,7 @@ class BindingOptions:
         )
 
 
-@partial(with_options, declared=agent_parameters)
+@partial(with_options, declared=partial(live_parameters, OF_AGENTS, PANEL))
 def schedule(
     options: ScheduleOptions,
     queue: OrderOptions,
@@ -268,7 +270,8 @@ def _checked_plan(options: ScheduleOptions, learning: LiveLearning, of_agent: Ma
     if options.output is not None:
         check_new_folder(options.output)
     if learning.learn is None:
-        check_unused(of_agent)
+        for name in of_agent:
+            raise UsageError(f"{flag(name)} belongs to --learn; give that too, or leave it out")
         return None
     has_telemetry = options.telemetry is not None
     return live_plan_of(learning, of_agent, options.policy, options.scheduler, has_telemetry=has_telemetry)

@@ -180,9 +180,7 @@ class StudyOptions:
     )
     name: Annotated[ClusterName, RequiresOption("live")] = None
     yes: bool = advanced(
-        "With --live: allow it in a cluster that steersman did not start.",
-        RequiresOption("live"),
-        default=False,
+        "With --live: allow it in a cluster that steersman did not start.", RequiresOption("live"), default=False
     )
 
 

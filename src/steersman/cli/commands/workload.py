@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from steersman.cli.commands.live_workload import record, replay, run, snapshot
 from steersman.cli.completing import formats, workloads
@@ -15,15 +15,11 @@ from steersman.cli.options.common import CommandGroup, ManyValues, path_option
 from steersman.cli.options.declaring import Excludes, advanced, option, with_options
 from steersman.cli.options.inputs import EMBEDDED_HELP, FileInputs
 from steersman.cli.output.display import Warnings, say, status_if_slow
-from steersman.cluster.model import Node
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.formats.registry import WRITTEN, find_format
 from steersman.workloads.workload import RunningPods, Workload
-
-if TYPE_CHECKING:
-    from steersman.workloads.generators.deployments import DeploymentSettings, Row
 
 app = CommandGroup(help="Generate, convert and record workloads, and run them on a live cluster.")
 for live in (run, replay, record, snapshot):
@@ -70,6 +66,8 @@ def generate(options: GenerateOptions, filling: FillingOptions) -> None:
 
     **Example**: steersman workload generate --node-count 20 --cpu-load 0.7 --cluster-resets 3 --output busy
     """
+    import numpy as np
+
     from steersman.workloads.formats.registry import convert
     from steersman.workloads.generators import deployments
     from steersman.workloads.loading import load_nodes
@@ -90,7 +88,10 @@ def generate(options: GenerateOptions, filling: FillingOptions) -> None:
         cpu, memory = options.node_cpu, options.node_memory
         cluster = deployments.cluster(options.node_count, cpu=cpu, memory=memory, pods=options.node_pods)
     with status_if_slow("making the pods"):
-        rows = _rows(settings, cluster, options.seed, options.replay)
+        if options.replay is not None:
+            rows = deployments.read_rows(options.replay)
+        else:
+            rows = deployments.generate(settings, cluster, np.random.default_rng(options.seed))
         pods = deployments.replay(
             rows,
             interval_seconds=filling.interval,
@@ -242,13 +243,3 @@ def topology(
     kept = sum(file.kept_schedulers for file in written)
     if kept:
         Warnings()([f"{kept} pods name another scheduler than {scheduler_name} and keep it"])
-
-
-def _rows(settings: DeploymentSettings, cluster: tuple[Node, ...], seed: int, replay: Path | None) -> tuple[Row, ...]:
-    import numpy as np
-
-    from steersman.workloads.generators import deployments
-
-    if replay is not None:
-        return deployments.read_rows(replay)
-    return deployments.generate(settings, cluster, np.random.default_rng(seed))

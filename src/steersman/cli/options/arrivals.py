@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from steersman.cli.output.display import Warnings
     from steersman.envs.deployments.environment import DeploymentsOptions
     from steersman.envs.latency.environment import LatencyOptions
-    from steersman.evaluation.generated import GeneratedOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
     from steersman.workloads.workload import Workload
 
@@ -267,7 +266,3 @@ def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], commo
     if "replicas" in given:
         settings["replicas"] = parse_range("--replicas", given["replicas"])[1]
     return LatencyOptions(settings=checked(LatencySettings(**settings)), **common)
-
-
-def environment_of(protocol: str, given: Mapping[str, Any], settings: Mapping[str, Any]) -> GeneratedOptions:
-    return latency_options(given, settings, {}) if protocol == "latency" else deployments_options(given, {})

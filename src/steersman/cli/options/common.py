@@ -13,13 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from steersman.cli.completing import (
-    OBJECTIVE_NAMES,
-    minors,
-    objectives,
-    orders,
-    policies,
-)
+from steersman.cli.completing import OBJECTIVE_NAMES, minors, objectives, orders, policies
 from steersman.cli.options.declaring import MORE, advanced, option
 from steersman.core.engines import Engine
 from steersman.core.errors import UsageError
@@ -244,7 +238,7 @@ TelemetryOption = Annotated[
     Path | None,
     advanced_path(
         "YAML with queries of Prometheus: ma, la, lc, p0 and policies trained with --protocol latency decide by "
-        "them, and latency limits in pods' annotations apply to every policy.",
+        "them, and latency limits in pods' annotations apply to every policy."
     ),
 ]
 LiveOrderOption = Annotated[
@@ -258,14 +252,11 @@ UncheckedOption = Annotated[
     bool,
     advanced(
         "A learned policy decides from the first pod on, without a comparison with rules on this cluster; "
-        "steersman by the first of its members.",
+        "steersman by the first of its members."
     ),
 ]
 NODES_HELP = "Nodes: an openb list (CSV), or a file or folder of Kubernetes YAML."
-Output = Annotated[
-    Path,
-    path_option("Folder of the results: new, empty, or with earlier ones.", metavar="FOLDER"),
-]
+Output = Annotated[Path, path_option("Folder of the results: new, empty, or with earlier ones.", metavar="FOLDER")]
 Jobs = Annotated[int | None, advanced("Number of processes; results do not depend on it. [default: all cores]", min=1)]
 EngineOption = Annotated[
     Engine,

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from steersman.cli.completing import workloads
+from steersman.cli.completing import POLICY_SUFFIX, workloads
 from steersman.cli.options.arrivals import ON_WORKLOADS
 from steersman.cli.options.cluster import ClusterOptions, KubeconfigOptions
 from steersman.cli.options.common import NODES_HELP, path_option
@@ -19,7 +19,6 @@ from steersman.core.errors import SteersmanError, UsageError, unknown_name
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import RunningPods, Workload
 
-MODEL_SUFFIX = ".safetensors"  # of policy files and order files
 FASTER = " (kubectl's -o json is read some 25 times as fast)"
 
 
@@ -78,8 +77,8 @@ def check_model_output(output: Path, kind: str, read: Callable[[Path], object], 
         kind: what it will be, such as `a policy file`.
         else_what: end of the error about its name, for other files that the command writes.
     """
-    if output.suffix != MODEL_SUFFIX:
-        raise UsageError(f"--output {output}: the name of {kind} must end in {MODEL_SUFFIX}{else_what}")
+    if output.suffix != POLICY_SUFFIX:
+        raise UsageError(f"--output {output}: the name of {kind} must end in {POLICY_SUFFIX}{else_what}")
     check_overwriting(output, kind, read)
 
 
@@ -98,9 +97,7 @@ WAYS = "--nodes with --pods, --workload NAME, or --cluster"
 
 FromCluster = Annotated[
     bool,
-    option(
-        "Instead of files: the nodes, pods and controllers of a live cluster, read once; nothing is written.",
-    ),
+    option("Instead of files: the nodes, pods and controllers of a live cluster, read once; nothing is written."),
     ON_WORKLOADS,
 ]
 Pinned = Annotated[
@@ -108,7 +105,7 @@ Pinned = Annotated[
     advanced(
         "Kubernetes objects: running pods stay where they are, and pods drawn from them in inflation may only go "
         "to the same node. [default: they are placed again, except those of DaemonSets, static ones, and those that "
-        "no other node allows, that are being deleted or whose node offers less than runs there]",
+        "no other node allows, that are being deleted or whose node offers less than runs there]"
     ),
     RequiresProtocol("inflation", "arrivals"),
     RequiresOption("nodes", "cluster"),
@@ -118,7 +115,7 @@ FromNow = Annotated[
     bool,
     advanced(
         "Kubernetes objects: running pods stay where they are, then pending ones arrive, then in inflation "
-        "more like them. [default: all are placed from scratch]",
+        "more like them. [default: all are placed from scratch]"
     ),
     RequiresProtocol("inflation", "arrivals"),
     RequiresOption("nodes", "cluster"),

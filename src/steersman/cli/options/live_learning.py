@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,10 +12,9 @@ from steersman.agents.registry import find_algorithm
 from steersman.cli.completing import algorithms, networks, objectives
 from steersman.cli.options.common import OBJECTIVES_HELP, path
 from steersman.cli.options.declaring import RequiresOption, option
-from steersman.cli.options.training import list_networks, live_parameters, options_of
+from steersman.cli.options.training import list_networks, options_of
 from steersman.cli.options.training_plan import FROM_FILE, read_options, settings_in, widths
-from steersman.core.config.fields import check_effects, flag
-from steersman.core.errors import UsageError
+from steersman.core.config.fields import check_effects
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
@@ -88,16 +86,6 @@ class LiveLearning:
         "to be the best.",
         default=False,
     )
-
-
-def agent_parameters() -> list[inspect.Parameter]:
-    return live_parameters(OF_AGENTS, PANEL)
-
-
-def check_unused(of_agent: Mapping[str, Any]) -> None:
-    """Check that no option of agents is given without --learn. Raises UsageError: one is."""
-    for name in of_agent:
-        raise UsageError(f"{flag(name)} belongs to --learn; give that too, or leave it out")
 
 
 def live_plan_of(

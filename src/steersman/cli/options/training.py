@@ -30,7 +30,7 @@ from steersman.cli.options.arrivals import (
 )
 from steersman.cli.options.cluster import KubeconfigOptions
 from steersman.cli.options.common import NODES_HELP, OBJECTIVES_HELP, ORDERS_HELP, advanced_path, path, path_option
-from steersman.cli.options.declaring import AssumedValue, Excludes, RequiresProtocol, advanced, option, spelled
+from steersman.cli.options.declaring import AssumedValue, Excludes, RequiresProtocol, advanced, option
 from steersman.cli.options.inputs import FromCluster, FromNow, Pinned
 from steersman.core.config.fields import BELOW_1, ConfigField, config_fields, flag
 from steersman.core.errors import UsageError
@@ -129,11 +129,8 @@ def _shown(value: object) -> str:
 
 
 def _parameter(name: str, field: ConfigField, text: str, panel: str) -> inspect.Parameter:
-    option = typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel=panel)
-    if field.type is bool:
-        flag = name.replace("_", "-")
-        option = typer.Option(f"--{flag}/--no-{flag}", help=text, rich_help_panel=panel)
-    kind = cast(Any, Annotated)[field.type | None, option]
+    spelling = f"{flag(name)}/{flag(f'no_{name}')}" if field.type is bool else flag(name)
+    kind = cast(Any, Annotated)[field.type | None, typer.Option(spelling, help=text, rich_help_panel=panel)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
@@ -175,11 +172,6 @@ def settings_of(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
         first = next(name for name in given if name in known)
         raise UsageError(f"{flag(first)} belongs to --protocol latency, not to {protocol}")
     return result
-
-
-def setting_arguments(given: Mapping[str, Any]) -> list[str]:
-    """Return given settings as they are written on a command line."""
-    return [part for name, value in given.items() for part in spelled(flag(name), value)]
 
 
 WORKLOAD_HELP = (

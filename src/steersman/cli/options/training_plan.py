@@ -96,7 +96,11 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
     _check_network(options)
     _check_scenario(options)
     if options.network.start is not None:
-        _check_start(options.network.start)
+        from steersman.policies.files.policy_file import read_policy
+        from steersman.policies.registry import policy_path
+
+        with policy_path(str(options.network.start)) as file:
+            read_policy(file)
     (_check_rules if options.is_on_workloads else _check_learning)(options)
 
     from steersman.orders.registry import find_order
@@ -164,14 +168,6 @@ def _check_scenario(options: TrainOptions) -> None:
             idle |= {"penalty", "servers_per_rack"} & scenario.keys() | useless & network.keys()
         if idle:
             raise UsageError(f"{flag(min(idle))} does not apply to {options.algorithm.label}")
-
-
-def _check_start(start: Path) -> None:
-    from steersman.policies.files.policy_file import read_policy
-    from steersman.policies.registry import policy_path
-
-    with policy_path(str(start)) as file:
-        read_policy(file)
 
 
 def _check_rules(options: TrainOptions) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
 
 LOG_FILE_BYTES, LOG_FILES_KEPT = 10 << 20, 5  # size at which a log file becomes FILE.1; number of those
+ROTATION_HELP = (
+    f"It is continued; at {LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept."
+)
 
 
 class LogFormat(enum.StrEnum):
@@ -40,11 +43,7 @@ class LogLevel(enum.StrEnum):
 
 
 MessagesFileOption = Annotated[
-    Path | None,
-    advanced_path(
-        "Write messages and progress to this file, too, as JSON lines. It is continued; at "
-        f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept.",
-    ),
+    Path | None, advanced_path(f"Write messages and progress to this file, too, as JSON lines. {ROTATION_HELP}")
 ]
 
 
@@ -69,8 +68,7 @@ class LogOptions:
     log_format: LogFormat = advanced("Format of the log; auto: text on a terminal, else JSON.", default=LogFormat.AUTO)
     log_level: LogLevel = advanced("Least level that is logged; debug: every decision.", default=LogLevel.INFO)
     log_file: Path | None = advanced_path(
-        "Write the log to this file, too: JSON lines, or text with --log-format text. It is continued; at "
-        f"{LOG_FILE_BYTES >> 20} MiB it is renamed to FILE.1, and {LOG_FILES_KEPT} such files are kept."
+        f"Write the log to this file, too: JSON lines, or text with --log-format text. {ROTATION_HELP}"
     )
 
     def check(self) -> None:
