@@ -31,8 +31,6 @@ KEEP_SECONDS, KEEP_SHARE = 60.0, 20.0  # least time between writes of the finish
 
 @dataclass(frozen=True, slots=True)
 class ReportNotes:
-    """What a report says beside the outcome."""
-
     command: str
     reason: str = ""
     learning: LearningCurve | None = None
@@ -92,8 +90,6 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Resumable:
-    """What `--resume` continues by."""
-
     description: Description
     command: StoredCommand
     made: MadeFiles = field(default_factory=dict)

@@ -32,6 +32,7 @@ from steersman.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from steersman.core.statistics import Interval
     from steersman.policies.portfolio_policy import PortfolioPolicy
     from steersman.training.search.orders import OrderFit
     from steersman.training.search.policies import Fit
@@ -43,8 +44,6 @@ app = CommandGroup(help="Fit a policy, an order of waiting pods, or kube-schedul
 
 @dataclass(frozen=True, slots=True)
 class WrittenPolicy:
-    """The policy, and the file that is written."""
-
     output: Path = path_option(
         "File to write: mine.safetensors for a policy file, my-rule.txt for a formula.", default=...
     )
@@ -59,8 +58,6 @@ class WrittenPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
-    """The search, and how its result is shown."""
-
     generations: int | None = advanced(
         "Generations of the search. [default: 10 to 100, fewer for large clusters]", min=1
     )
@@ -180,9 +177,7 @@ def _policy_table(result: Fit, workload: str) -> Table:
 
     unit = "mean wait, s" if result.card.protocol == "timed" else "GPUs not allocated, %"
     draws = len(result.costs[result.policy.name])
-    table = Table(title=f"{workload}: {draws} draws that the search did not use", title_justify="left")
-    for column in ("policy", unit):
-        table.add_column(column)
+    table = Table("policy", unit, title=f"{workload}: {draws} draws that the search did not use", title_justify="left")
     for name, costs in result.costs.items():
         table.add_row(name, f"{costs.mean():.2f}")
     return table
@@ -302,22 +297,23 @@ def _order_record(result: OrderFit, history: str) -> dict[str, object]:
         "over_default": {
             "default": DEFAULT,
             **{
-                name: {"ratio": ratio, "low": interval.low, "high": interval.high}
-                for name in dict.fromkeys((result.best_rule, FITTED))
-                for ratio, interval in [result.ratio(name, DEFAULT)]
+                name: _with_interval(*result.ratio(name, DEFAULT)) for name in dict.fromkeys((result.best_rule, FITTED))
             },
         },
         "orders": [
             {
                 "order": name,
                 "relative_to_age": {
-                    what: {"ratio": ratio, "low": interval.low, "high": interval.high}
-                    for what, (ratio, interval) in zip(WAITS, result.relative(name), strict=True)
+                    what: _with_interval(*each) for what, each in zip(WAITS, result.relative(name), strict=True)
                 },
             }
             for name in result.ranking()
         ],
     }
+
+
+def _with_interval(ratio: float, interval: Interval) -> dict[str, float]:
+    return {"ratio": ratio, "low": interval.low, "high": interval.high}
 
 
 def _order_table(result: OrderFit, history: str) -> Table:

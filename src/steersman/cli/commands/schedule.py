@@ -113,7 +113,6 @@ class OrderOptions:
     )
 
     def split(self, policy: str, *, shadow: bool) -> tuple[str, str]:
-        """Return a policy without its order, and the order, "" if none is given."""
         name, order = split_order(policy, self.order)
         if self.order is None and order and shadow:
             raise UsageError(f"--policy {policy}: --shadow orders no pods; leave out +{order}")
@@ -253,15 +252,7 @@ def schedule(
         ).run()
         return
     if options.shadow:
-        follow(
-            target,
-            policy,
-            options.scheduler,
-            options.output,
-            telemetry,
-            unchecked=options.unchecked,
-            output_format=options.output_format,
-        )
+        follow(target, policy, options, telemetry)
         return
     run_with_client(target, lambda client: LiveScheduler(client, settings).run())
 
@@ -283,8 +274,6 @@ LIMIT_SECONDS = 600.0  # a prediction that takes longer is ended
 
 @dataclass(frozen=True, slots=True)
 class PredictionTask:
-    """What is predicted."""
-
     config: KubeConfig
     policy: str
     order: Order
@@ -367,14 +356,7 @@ TITLES = {
 
 
 def follow(
-    target: ClusterTarget,
-    policy: str,
-    shadowed: str,
-    output: Path | None,
-    telemetry: Configuration | None = None,
-    *,
-    unchecked: bool = False,
-    output_format: TableOrJson = TableOrJson.TABLE,
+    target: ClusterTarget, policy: str, options: ScheduleOptions, telemetry: Configuration | None = None
 ) -> None:
     """Follow a scheduler, and print the cluster as it is and as the policy would have made it."""
     from steersman.apps.runtime.comparison import PolicyReloader
@@ -382,6 +364,7 @@ def follow(
     from steersman.apps.scheduler.shadow import Shadow
     from steersman.prometheus.collector import TelemetryCollector, addresses_of
 
+    shadowed, output = options.scheduler, options.output
     with ExitStack() as stack:
         decisions = None
         if output is not None:
@@ -390,7 +373,7 @@ def follow(
             # By lines, so that the file can be read while this runs, and a killed process has written its decisions.
             decisions = stack.enter_context((output / DECISIONS).open("w", newline="", buffering=1))
         reloader = PolicyReloader(policy, has_telemetry=telemetry is not None)
-        manager = PolicyManager(reloader, unchecked=unchecked, scheduler_name=shadowed)
+        manager = PolicyManager(reloader, unchecked=options.unchecked, scheduler_name=shadowed)
 
         async def run(client: Client) -> tuple[AgreementStats, ClusterSummary, ClusterSummary]:
             selectors = manager.selectors(client)
@@ -403,7 +386,7 @@ def follow(
         stats, actual, counterfactual = run_with_client(target, run)
     if output is not None:
         _write(output / SUMMARY, stats, actual, counterfactual)
-    if output_format is TableOrJson.JSON:
+    if options.output_format is TableOrJson.JSON:
         print_json(_record(stats, actual, counterfactual, shadowed, manager.policy.name))
     else:
         numbers = [f"actual, by {shadowed}", f"instead, by {manager.policy.name}"]

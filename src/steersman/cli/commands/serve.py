@@ -50,8 +50,6 @@ class ServiceOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What the service knows of clusters."""
-
     config: Path | None = path_option("YAML with these and further options; the command line overrides it.")
     watch: bool = option("Watch a live cluster; --no-watch: every request contains its nodes and pods.", default=True)
     nodes: Path | None = advanced_path(

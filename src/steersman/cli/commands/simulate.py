@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """One run, and where its results go."""
-
     output: Output
     policy: str | None = policy_option("Policy that places the pods")
     kubernetes: KubernetesOption = None
@@ -110,8 +108,6 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class SimulationPlan:
-    """Plan of one run."""
-
     workload: Workload
     policy: str
     seed: int

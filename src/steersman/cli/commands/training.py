@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRunOptions:
-    """The run: its folder, its length, and what follows it."""
-
     output: Path = path_option(
         "Folder of the run: policy file, log, metrics, checkpoint.", default=..., metavar="FOLDER"
     )
@@ -140,8 +138,6 @@ OF_LIVE = {
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """The study: its folder and its length."""
-
     output: Path = path_option("Folder of the study; an existing study is continued.", default=..., metavar="FOLDER")
     trials: int | None = option(
         "Number of trials to add to the study, with --resume of all its trials in --output. "

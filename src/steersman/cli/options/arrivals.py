@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 MAX_RATIO = 100.0
 RATIO = 1.3
+# Share of the clusters with --mixed-nodes that have equal ones: there differences are small, and must be learned, too
+EQUAL_SHARE = 0.5
 WITH_WORKLOADS = ("inflation", "arrivals", "timed")
+GENERATED = ("deployments", "latency")
 ON_WORKLOADS = RequiresProtocol(*WITH_WORKLOADS)
+OF_BOTH = RequiresProtocol(*GENERATED, is_stated=True)
+OF_DEPLOYMENTS = RequiresProtocol("deployments", is_stated=True)
 RATIO_RANGE = ValueCheck(
     lambda value: 0 < value <= MAX_RATIO, f"above 0 and at most {MAX_RATIO:g} (1.3 = 130 % of the GPUs)"
 )
@@ -71,8 +76,6 @@ MeanDuration = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ArrivalOptions:
-    """How pods arrive in one protocol."""
-
     protocol: Protocol | None = option(
         "How pods arrive. inflation: drawn from the trace until they request RATIO times the GPUs, none leaves. "
         "timed: pods arrive and leave by the times in the trace, and wait if they fit nowhere. "
@@ -191,14 +194,7 @@ def value_lists(cpu: str, memory: str) -> dict[str, tuple[str, ...]]:
     return result
 
 
-GENERATED = ("deployments", "latency")
-EQUAL_SHARE = (
-    0.5  # share of the clusters with --mixed-nodes: on equal nodes differences are small, and must be learned, too
-)
-
 _generated = partial(option, rich_help_panel="Environment")
-OF_BOTH = RequiresProtocol(*GENERATED, is_stated=True)
-OF_DEPLOYMENTS = RequiresProtocol("deployments", is_stated=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +226,6 @@ class GeneratedCluster:
 
 
 def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> DeploymentsOptions:
-    """Return the options of `steersman/Deployments-v0`."""
     from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
 
@@ -250,7 +245,6 @@ def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> 
 
 
 def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], common: Mapping[str, Any]) -> LatencyOptions:
-    """Return the options of `steersman/Latency-v0`."""
     from steersman.envs.latency.environment import LatencyOptions
 
     settings = dict(declared)

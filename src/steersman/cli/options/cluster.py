@@ -65,8 +65,6 @@ Yes = Annotated[bool, option("Allow it in a cluster that steersman did not start
 
 @dataclass(frozen=True, slots=True)
 class KubeconfigOptions:
-    """A cluster that a kubeconfig names."""
-
     kubeconfig: Kubeconfig = None
     context: Context = None
 
@@ -86,8 +84,6 @@ class ClusterOptions(KubeconfigOptions):
 
 @dataclass(frozen=True, slots=True)
 class WritableClusterOptions(ClusterOptions):
-    """A live cluster in which something is created or deleted."""
-
     yes: Yes = False
 
 

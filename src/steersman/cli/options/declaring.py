@@ -118,8 +118,6 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class GivenOption:
-    """An option of a command with its value."""
-
     flag: str  # as the command line spells it, in its negative form if that is what changes the default
     # `value`, `default`: what it is, and would be if it were not given.
     value: Any

@@ -124,8 +124,6 @@ FromNow = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class FileInputs:
-    """Workloads in files, or packaged ones."""
-
     nodes: Path | None = path_option(NODES_HELP, ON_WORKLOADS)
     pods: list[Path] | None = path_option(
         "Pods: a CSV table (openb, Philly, jobs, ...), a log of jobs (.swf), or a file or folder of Kubernetes "
@@ -204,8 +202,6 @@ class FileInputs:
 
 @dataclass(frozen=True, slots=True)
 class Inputs(FileInputs):
-    """Workloads in files, packaged ones, or a live cluster."""
-
     cluster: FromCluster = False
     live: ClusterOptions = field(default_factory=ClusterOptions)
     pinned: Pinned = False
@@ -295,8 +291,6 @@ NowOption = Annotated[
 
 
 class AssumedNow(NamedTuple):
-    """The time that counts as now."""
-
     seconds: float | None  # since 1970; None: it is unknown
     sentence: str = ""  # which time it is, and why; "": it is the present, or unknown
 

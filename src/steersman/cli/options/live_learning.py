@@ -45,8 +45,6 @@ LIVE_FROM_FILE = tuple(name for name in FROM_FILE if name != "reference")
 
 @dataclass(frozen=True, slots=True)
 class LiveLearning:
-    """Options of `--learn`. `None`: not given."""
-
     RULES: ClassVar = (RequiresOption("learn"),)
 
     learn: Path | None = option(

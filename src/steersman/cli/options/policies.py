@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from steersman.apps.runtime.cluster_schedulers import FoundScheduler
     from steersman.orders.order import Order
 
+KUBE_DEFAULT = "kube-default"
+
 
 def check_policies(policies: Sequence[str], baseline: str | None) -> str:
     """Check the names of policies, and return the baseline's."""
@@ -148,9 +150,6 @@ def minor_of_cluster(target: ClusterTarget) -> str | None:
     if not version.startswith(f"v{minor}."):
         say(f"the cluster runs Kubernetes {version}; kube-scheduler is computed as of {minor}")
     return None if minor == NEWEST else minor
-
-
-KUBE_DEFAULT = "kube-default"
 
 
 def cluster_baseline(

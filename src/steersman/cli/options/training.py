@@ -71,7 +71,6 @@ def live_parameters(names: Iterable[str], panel: str) -> list[inspect.Parameter]
 
 
 def setting_parameters() -> list[inspect.Parameter]:
-    """Return a parameter for each setting of the cluster with telemetry."""
     return [
         _parameter(name, field, f"{field.option.help} [default: {field.default:g}]", CLUSTER_PANEL)
         for name, field in setting_fields().items()
@@ -181,8 +180,6 @@ WORKLOAD_HELP = (
 
 
 class Normalisation(enum.StrEnum):
-    """Normalisation of a network's layers."""
-
     NONE = "none"
     LAYER = "layer"
     BATCH = "batch"
@@ -195,8 +192,6 @@ _learning = partial(option, rich_help_panel="Learning in environments (all but e
 
 @dataclass(frozen=True, slots=True)
 class TrainingTask:
-    """Algorithm and objective."""
-
     algorithm: str | None = option(
         f"{list_algorithms()}. [default: {EVOLUTION}]", metavar="NAME", autocompletion=algorithms
     )
@@ -252,8 +247,6 @@ class TrainingTask:
 
 @dataclass(frozen=True, slots=True)
 class Scenario(GeneratedCluster):
-    """Protocol and environment. `None`: not given."""
-
     ratio: float | None = _scene(
         "inflation: requested GPUs as a share of all GPUs. [default: 1.3]", RequiresProtocol("inflation"), RATIO_RANGE
     )
@@ -290,8 +283,6 @@ class Scenario(GeneratedCluster):
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """The network. `None`: not given."""
-
     hidden: str | None = _network(
         "Widths of the hidden layers, such as 128,64. [default: 16 for evolution on workloads, else 64,64]",
         metavar="LIST",
@@ -309,8 +300,6 @@ class NetworkOptions:
 
 @dataclass(frozen=True, slots=True)
 class LearningOptions:
-    """Learning in environments. `None`: not given."""
-
     environments: int | None = _learning("Environments that are stepped together. [default: 8]", min=1)
     device: str | None = _learning(
         "cpu, cuda, cuda:1, mps, or auto: the best available. [default: cpu]", metavar="DEVICE", autocompletion=devices

@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 
 MAX_WIDTH = 65_536
 AGE = "age"  # the order of `orders.order`, which imports numpy
+FROM_FILE = ("algorithm", "network", "protocol", "objective", "hidden", "dropout", "normalisation", "reference")
+"""What a file may say beside the options of an algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """Options of training."""
-
     # `task`, `scenario`, `network`, `learning`: options by subject
     task: TrainingTask
     scenario: Scenario
@@ -254,10 +254,6 @@ def _read_workloads(names: list[str], nodes: Path | None, running: RunningPods, 
         else:
             raise unknown_name("--workload", name, known_names(), "with --nodes a file of pods")
     return tuple(result)
-
-
-FROM_FILE = ("algorithm", "network", "protocol", "objective", "hidden", "dropout", "normalisation", "reference")
-"""What a file may say beside the options of an algorithm."""
 
 
 def merge_options(options: TrainOptions) -> TrainOptions:

@@ -26,7 +26,7 @@ from steersman.apps.runtime.cluster_use import ClusterUse
 from steersman.apps.runtime.listing import (
     read_nodes,
 )
-from steersman.cli.commands.schedule import follow
+from steersman.cli.commands.schedule import ScheduleOptions, follow
 from steersman.cli.main import main
 from steersman.cli.output.logs import say_warnings
 from steersman.cluster.objects.api.metadata import NodeObject
@@ -208,7 +208,7 @@ def test_shadow_does_not_overwrite_another_report(tmp_path: Path) -> None:
         KubeConfig(Path(), "", KubeCluster("http://127.0.0.1:9"), KubeUser(), "default"), is_local=True
     )
     with raises(InputError):
-        follow(target, "fgd", "default-scheduler", tmp_path)
+        follow(target, "fgd", ScheduleOptions(shadow=True, output=tmp_path))
     assert (tmp_path / "decisions.csv").read_text() == "of last week"
 
 
