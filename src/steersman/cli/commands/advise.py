@@ -15,7 +15,7 @@ from steersman.cli.completing import workloads
 from steersman.cli.options.cluster import ClusterOptions
 from steersman.cli.options.common import Jobs, path_option
 from steersman.cli.options.declaring import RequiresOption, option, to_arguments, with_options
-from steersman.cli.options.inputs import Inputs, PresentCluster
+from steersman.cli.options.inputs import Inputs
 from steersman.cli.options.policies import KUBE_DEFAULT, cluster_baseline, with_minor
 from steersman.cli.options.results import Results
 from steersman.cli.output.display import (
@@ -32,11 +32,11 @@ from steersman.core.engines import Engine, use_engine
 from steersman.core.errors import UsageError
 from steersman.core.folder_lock import using_folder
 from steersman.core.processes import default_jobs
+from steersman.workloads.workload import RunningPods, Workload
 
 if TYPE_CHECKING:
     from steersman.evaluation.report.curves import LearningCurve
     from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-    from steersman.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,6 @@ class AdviceOptions:
     jobs: Jobs = None
 
 
-@dataclass(frozen=True, slots=True)
-class AdvisedCluster(PresentCluster, Inputs):
-    """A cluster as it is now."""
-
-
 @with_options
 def advise(options: AdviceOptions) -> None:
     """Say what to change in a cluster so that more of its GPUs are allocated, if anything.
@@ -68,7 +63,7 @@ def advise(options: AdviceOptions) -> None:
 
     **Example**: steersman advise --nodes nodes.json --pods pods.json --output advice
     """
-    inputs = AdvisedCluster(
+    inputs = Inputs(
         nodes=options.nodes,
         pods=None if options.pods is None else [options.pods],
         workload=None if options.workload is None else [options.workload],
@@ -90,7 +85,7 @@ def advise(options: AdviceOptions) -> None:
     live = inputs.live if options.cluster else None
     (spec,) = with_minor([KUBE_DEFAULT if stated is None else str(stated)], None, live)
     made = datetime.now().astimezone()
-    (source,) = inputs.read(warn := Warnings())
+    (source,) = inputs.read(warn := Warnings(), RunningPods.FROM_NOW, lives=True)
     check_gpus(source)
     command = shlex.join(["steersman", "advise", *to_arguments(replace(options, jobs=None))])
     with (

@@ -52,7 +52,7 @@ from steersman.core.config.fields import flag
 from steersman.core.engines import use_engine
 from steersman.core.errors import UsageError
 from steersman.core.folder_lock import using_folder
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import RunningPods, Workload
 
 if TYPE_CHECKING:
     from steersman.evaluation.experiment import Experiment
@@ -163,7 +163,8 @@ def evaluate(
     if environment is not None:
         experiments, reason = [generated_experiment(environment, tuple(chosen), seeds, objectives)], ""
     else:
-        workloads = inputs.read(warn, replayed=arrivals.protocol == AnyProtocol.TIMED)
+        is_replayed = arrivals.protocol == AnyProtocol.TIMED
+        workloads = inputs.read(warn, RunningPods.REPLAYED if is_replayed else None)
         experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.

@@ -22,7 +22,7 @@ from steersman.cli.options.common import (
     policy_option,
 )
 from steersman.cli.options.declaring import advanced, every_option, given_options, option, with_options
-from steersman.cli.options.inputs import ClusterOfNow, Inputs, check_model_output, check_overwriting, read_now
+from steersman.cli.options.inputs import FileInputs, Inputs, check_model_output, check_overwriting, read_now
 from steersman.cli.options.policies import stored_order_warnings, with_minor
 from steersman.cli.output.display import Progress, Warnings, one_line, print_json, print_table, say, status_if_slow
 from steersman.cluster.model import SHARED_GPUS
@@ -202,7 +202,7 @@ class OrderFittingOptions:
 
 @app.command("order")
 @with_options
-def fit_order(options: OrderFittingOptions, inputs: ClusterOfNow, cluster: ClusterOptions) -> None:
+def fit_order(options: OrderFittingOptions, inputs: FileInputs, cluster: ClusterOptions) -> None:
     """Find the order of waiting pods for a history: compare rules, and an order that is learned from it.
 
     The history is a trace (--nodes, --pods: a table of jobs, a log in the Standard Workload Format, ...), objects of

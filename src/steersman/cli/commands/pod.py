@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +25,14 @@ from steersman.cli.options.common import (
 from steersman.cli.options.declaring import advanced, option, with_options
 from steersman.cli.options.inputs import (
     AssumedNow,
-    ClusterOfNow,
+    FileInputs,
     NowOption,
-    RecordedCluster,
     check_moment,
     clock,
     is_named,
     pod_index,
     read_now,
+    reads_files,
     say_if_gone,
 )
 from steersman.cli.options.policies import PolicyServer, check_live_order, split_order, with_minor
@@ -43,7 +43,7 @@ from steersman.core.garbage_collection import no_collection
 from steersman.core.quantities import format_duration
 from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.files import YAML_SUFFIXES, input_path
-from steersman.workloads.workload import Workload
+from steersman.workloads.workload import RunningPods, Workload
 
 if TYPE_CHECKING:
     from steersman.apps.service.messages import Explanation
@@ -75,7 +75,7 @@ class ExplainOptions:
 
 
 @with_options
-def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOptions, server: PolicyServer) -> None:
+def explain(options: ExplainOptions, inputs: FileInputs, cluster: ClusterOptions, server: PolicyServer) -> None:
     """Explain where a policy would place a pod: what separates that node from the runner-up, and why others fail.
 
     Reads a live cluster, a cluster in files or a packaged workload, and changes nothing. A pod that runs already,
@@ -88,7 +88,7 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
     **By measured metrics**: steersman explain --policy p0 --telemetry telemetry.yaml --pod web/nginx-0
     """
     server.use()
-    is_recorded = inputs.is_chosen(cluster)
+    is_recorded = reads_files(inputs, cluster)
     if is_recorded and options.telemetry is not None:
         raise UsageError(
             "--telemetry is about a live cluster's metrics; leave it out, or leave out --nodes, --pods and --workload"
@@ -106,11 +106,11 @@ def explain(options: ExplainOptions, inputs: RecordedCluster, cluster: ClusterOp
         policy, follows_order = _deciding_policy(name, options.order, about_order, has_telemetry=has_telemetry)
         warn, queue, now = Warnings(), None, AssumedNow(None)
         if follows_order:
-            inputs_now = ClusterOfNow(**{each.name: getattr(inputs, each.name) for each in fields(inputs)})
-            source, now = read_now(inputs_now, cluster, warn, options.now)
+            source, now = read_now(inputs, cluster, warn, options.now)
             check_moment(source)
         else:
-            source = inputs.read(warn)[0] if is_recorded else _snapshot_of(cluster)
+            as_written = RunningPods.AS_WRITTEN
+            source = inputs.read(warn, as_written)[0] if is_recorded else _snapshot_of(cluster)
             warn(() if is_recorded else source.warnings)
         source = scheduled_by(source, policy.selection.kube)
         say_if_gone(source, options.pod)
@@ -283,7 +283,7 @@ class WaitOptions:
 
 
 @with_options
-def wait(options: WaitOptions, inputs: ClusterOfNow, cluster: ClusterOptions, server: PolicyServer) -> None:
+def wait(options: WaitOptions, inputs: FileInputs, cluster: ClusterOptions, server: PolicyServer) -> None:
     """Predict when a pod starts, say what it waits for, and what would let it start sooner; or list the whole queue.
 
     Simulates the cluster from now on, many times: running pods end as pods like them did, given for how long they have

@@ -24,7 +24,7 @@ from steersman.core.config.fields import flag
 from steersman.core.errors import InputError, UsageError
 from steersman.core.extensions import attribute_errors
 from steersman.core.folder_lock import using_folder
-from steersman.workloads.workload import FIRST_SEED, Workload
+from steersman.workloads.workload import FIRST_SEED, RunningPods, Workload
 
 if TYPE_CHECKING:
     from steersman.workloads.profile import TypicalPod
@@ -98,7 +98,7 @@ def simulate(
         live = inputs.live if inputs.cluster else None
         (policy,) = with_minor([str(options.policy)], options.kubernetes, live)
         check_policy_names([policy])
-        (source,) = inputs.read(warn, replayed=arrivals.protocol is Protocol.TIMED)
+        (source,) = inputs.read(warn, RunningPods.REPLAYED if arrivals.protocol is Protocol.TIMED else None)
         arrivals.warn_of(source, warn)
         seed = FIRST_SEED if options.seed is None else options.seed
         plan = SimulationPlan(source, policy, seed, arrivals)

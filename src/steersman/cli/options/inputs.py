@@ -172,31 +172,21 @@ class FileInputs:
     def running(self) -> RunningPods:
         return RunningPods.FREE
 
-    @property
-    def lives(self) -> bool:
-        """Return whether to read when pods were created, began to run and ended."""
-        return False
-
-    def read(self, warn: Warnings, *, replayed: bool = False) -> tuple[Workload, ...]:
+    def read(self, warn: Warnings, running: RunningPods | None = None, *, lives: bool = False) -> tuple[Workload, ...]:
         """Return the workloads, at least one, and print their summaries and warnings.
 
-        `replayed`: whether pods of Kubernetes objects arrive and leave when they did.
+        Args:
+            running: what becomes of running pods; None: what the options say.
+            lives: whether to read when pods were created, began to run and ended.
         """
         from steersman.workloads.formats.openb import embedded
 
         result = tuple(embedded(name) for name in self.workload or ())
         for workload in result:
             say_understood(workload, warn)
+        running = running or self.running
         return result or tuple(
-            read_workload(
-                self.nodes,
-                file,
-                RunningPods.REPLAYED if replayed else self.running,
-                warn,
-                strict=self.strict,
-                lives=self.lives,
-            )
-            for file in self.pods or ()
+            read_workload(self.nodes, file, running, warn, strict=self.strict, lives=lives) for file in self.pods or ()
         )
 
 
@@ -210,28 +200,13 @@ class Inputs(FileInputs):
     def running(self) -> RunningPods:
         return RunningPods.PINNED if self.pinned else RunningPods.FREE
 
-    def read(self, warn: Warnings, *, replayed: bool = False) -> tuple[Workload, ...]:
+    def read(self, warn: Warnings, running: RunningPods | None = None, *, lives: bool = False) -> tuple[Workload, ...]:
         if self.cluster:
-            running = RunningPods.REPLAYED if replayed else self.running
-            return (read_cluster(self.live, running, warn, lives=self.lives),)
-        return FileInputs.read(self, warn, replayed=replayed)
+            return (read_cluster(self.live, running or self.running, warn, lives=lives),)
+        return FileInputs.read(self, warn, running, lives=lives)
 
     def _used(self) -> list[str]:
         return [*FileInputs._used(self), *(["--cluster"] if self.cluster else [])]
-
-
-class PresentCluster:
-    """Inputs whose running pods stay, read with the times at which pods were created, began to run and ended."""
-
-    __slots__ = ()
-
-    @property
-    def running(self) -> RunningPods:
-        return RunningPods.FROM_NOW
-
-    @property
-    def lives(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,25 +234,17 @@ def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings, 
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCluster(FileInputs):
-    """A cluster in files, whose pods with `spec.nodeName` run, or a packaged one; none given: the live one."""
-
-    @property
-    def running(self) -> RunningPods:
-        return RunningPods.AS_WRITTEN
-
-    def is_chosen(self, cluster: ClusterOptions) -> bool:
-        """Return whether the files are given, else the live cluster is asked."""
-        if not given_options(self):
-            return False
-        if given_options(cluster):
-            raise UsageError(
-                "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, "
-                "--pods and --workload"
-            )
-        self.check()
-        return True
+def reads_files(inputs: FileInputs, cluster: ClusterOptions) -> bool:
+    """Return whether a cluster is read from files; else none are given, and the live one is asked."""
+    if not given_options(inputs):
+        return False
+    if given_options(cluster):
+        raise UsageError(
+            "--kubeconfig, --context and --name select a live cluster; leave them out, or leave out --nodes, "
+            "--pods and --workload"
+        )
+    inputs.check()
+    return True
 
 
 NowOption = Annotated[
@@ -295,13 +262,8 @@ class AssumedNow(NamedTuple):
     sentence: str = ""  # which time it is, and why; "": it is the present, or unknown
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterOfNow(PresentCluster, RecordedCluster):
-    """A cluster in files as it was when they were written; none given: the live one."""
-
-
 def read_now(
-    inputs: ClusterOfNow, target: ClusterOptions, warn: Warnings, now: str | None = None
+    inputs: FileInputs, target: ClusterOptions, warn: Warnings, now: str | None = None
 ) -> tuple[Workload, AssumedNow]:
     """Return a cluster, whose running pods stay where they are, and the time that counts as now.
 
@@ -312,8 +274,8 @@ def read_now(
         stated = None if now is None else datetime.fromisoformat(now).timestamp()
     except (ValueError, OverflowError):
         raise UsageError(f"--now {now}: is not a time; expected one such as 2026-11-01T12:00:00Z") from None
-    if inputs.is_chosen(target):
-        source = inputs.read(warn)[0]
+    if reads_files(inputs, target):
+        source = inputs.read(warn, RunningPods.FROM_NOW, lives=True)[0]
         seconds = source.lives.latest if stated is None else stated
         if seconds is None:
             return source, AssumedNow(None)
