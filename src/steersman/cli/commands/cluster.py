@@ -62,6 +62,15 @@ def record_of(name: str, existing: ExistingCluster) -> ClusterRecord:
     return ClusterRecord(name, ClusterBackend.KUBECONFIG, str(found.source.absolute()), found.context, ready=True)
 
 
+def require_consent(record: ClusterRecord, what: str, *, yes: bool) -> None:
+    """Raise UsageError unless steersman started the cluster, or --yes is given."""
+    if record.way is ClusterBackend.KUBECONFIG and not yes:
+        raise UsageError(
+            f"this would {what} context {record.context!r} of {record.kubeconfig}, which steersman did not start; "
+            "--yes if that is meant"
+        )
+
+
 def stopped_servers(record: ClusterRecord) -> str:
     """Return the processes of the control plane, and of telemetry, that should run on this machine and do not."""
     from steersman.apps.local_cluster.control_plane import servers
@@ -140,11 +149,7 @@ def add_nodes(
     from steersman.apps.local_cluster import nodes as simulated
 
     groups, record = simulated.parse_groups(new.node_shape), record_of(name, existing)
-    if record.way is ClusterBackend.KUBECONFIG and not yes:
-        raise UsageError(
-            f"this would create nodes in context {record.context!r} of {record.kubeconfig}, which steersman did not "
-            "start; --yes if that is meant"
-        )
+    require_consent(record, "create nodes in", yes=yes)
 
     async def create(client: Any) -> int:
         there, _ = await simulated.node_names(client, name)
@@ -376,11 +381,7 @@ def clean(
     from steersman.apps.local_cluster import cleaning
 
     record = require(check_name(name))
-    if record.way is ClusterBackend.KUBECONFIG and not yes:
-        raise UsageError(
-            f"this would delete all pods of context {record.context!r} of {record.kubeconfig}, which steersman did not "
-            "start; --yes if that is meant"
-        )
+    require_consent(record, "delete all pods of", yes=yes)
     with Progress("deleting pods") as progress:
         count = ask(record, lambda client: cleaning.clean(client, progress.update, owners=owners))
     say(f"deleted {count} pods")
