@@ -17,6 +17,7 @@ from steersman.apps.local_cluster.control_plane.build import Module, build_tags,
 from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.cli.commands.cluster import UpOptions
 from steersman.cli.main import main
+from steersman.cli.options.declaring import annotations_of
 from steersman.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -76,7 +77,7 @@ def test_control_plane_and_plugin_have_the_same_versions() -> None:
 
 
 def test_help_names_oldest_and_newest_minor() -> None:
-    help_text = UpOptions.__annotations__["kubernetes"]
+    help_text = annotations_of(UpOptions)["kubernetes"][1][0].help
     newest, *_, oldest = kubernetes_minors(build.sources())
     assert f"[default: the newest of {oldest} to {newest}]" in help_text
 
