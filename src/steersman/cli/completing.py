@@ -88,7 +88,7 @@ minors, views, devices = map(_offering, (tuple(reversed(MINORS)), VIEW_NAMES, DE
 
 
 def orders(incomplete: str) -> list[str]:
-    return [*filter(str.islower, ORDERS), *policy_files(incomplete)]
+    return [*filter(str.islower, ORDERS), *_installed("steersman.orders"), *policy_files(incomplete)]
 
 
 def policies(incomplete: str) -> list[str]:
