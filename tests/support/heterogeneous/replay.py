@@ -81,7 +81,7 @@ class DrawReplay:
                 for pod in made:
                     pods.change("ADDED", _raw(pod))
                     while (queued := scheduler.queue.pop()) is not None:
-                        scheduler._schedule_one(queued)
+                        scheduler.schedule_one(queued)
                     await asyncio.sleep(seconds / len(made))
             await asyncio.sleep(QUIET_SECONDS)
 

@@ -76,7 +76,7 @@ class KubeDouble:
         self.url = ""
         self._version = 0
         self._history: list[tuple[int, str, bytes]] = []
-        self._watchers: list[tuple[str, asyncio.Queue[bytes | None]]] = []
+        self.watchers: list[tuple[str, asyncio.Queue[bytes | None]]] = []
         self._runner: web.AppRunner
 
     async def __aenter__(self) -> Self:
@@ -97,9 +97,9 @@ class KubeDouble:
 
     def end_watches(self) -> None:
         """As a server does after some minutes."""
-        for _, queue in self._watchers:
+        for _, queue in self.watchers:
             queue.put_nowait(None)
-        self._watchers.clear()
+        self.watchers.clear()
 
     def config(self) -> KubeConfig:
         return KubeConfig(Path("double"), "double", KubeCluster(self.url), KubeUser(), "default")
@@ -124,7 +124,7 @@ class KubeDouble:
     def _tell(self, kind: str, collection: str, obj: dict[str, Any]) -> None:
         line = json.dumps({"type": kind, "object": obj}).encode() + b"\n"
         self._history.append((self._version, collection, line))
-        for path, queue in self._watchers:
+        for path, queue in self.watchers:
             if path == collection:
                 queue.put_nowait(line)
 
@@ -168,7 +168,7 @@ class KubeDouble:
         response = web.StreamResponse()
         await response.prepare(request)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._watchers.append((request.path, queue))
+        self.watchers.append((request.path, queue))
         since = int(request.query.get("resourceVersion", "0"))
         for version, collection, line in self._history:
             if version > since and collection == request.path:

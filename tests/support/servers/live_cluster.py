@@ -36,7 +36,7 @@ class LiveDouble(KubeDouble):
     def __init__(self) -> None:
         super().__init__()
         self.bind_after: float | None = 0.0
-        self._watches: list[tuple[str, str, asyncio.Queue[bytes | None]]] = []
+        self.watches: list[tuple[str, str, asyncio.Queue[bytes | None]]] = []
         for name in ("default", "kube-system"):
             self.put("/api/v1/namespaces", {"metadata": {"name": name}})
 
@@ -79,7 +79,7 @@ class LiveDouble(KubeDouble):
 
     def _tell(self, kind: str, collection: str, obj: Object) -> None:
         line = json.dumps({"type": kind, "object": obj}).encode() + b"\n"
-        for path, labels, queue in self._watches:
+        for path, labels, queue in self.watches:
             if _within(collection, path) and _selects(labels, obj):
                 queue.put_nowait(line)
 
@@ -113,8 +113,8 @@ class LiveDouble(KubeDouble):
             items = [found for *_, found in self._listed(request.path, labels)]
             return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._watches.append((request.path, labels, queue))
-        self._watchers.append(("", queue))
+        self.watches.append((request.path, labels, queue))
+        self.watchers.append(("", queue))
         for *_, found in self._listed(request.path, labels):  # what changed since the list
             if int(found["metadata"]["resourceVersion"]) > int(request.query["resourceVersion"]):
                 queue.put_nowait(json.dumps({"type": "MODIFIED", "object": found}).encode() + b"\n")

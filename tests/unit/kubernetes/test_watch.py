@@ -98,15 +98,15 @@ def test_relist_reports_missed_changes() -> None:
         task = asyncio.create_task(reflector.run())
         await reflector.synced.wait()
         for turn in range(3):
-            while not double._watches:
+            while not double.watches:
                 await asyncio.sleep(0.01)
-            double._watches.clear()  # open still, and silent
+            double.watches.clear()  # open still, and silent
             double.put(NODES, node(f"new-{turn}"))
             began = clock()
             await reflector.relist()
             assert f"new-{turn}" in names.there
             assert clock() - began < 0.05  # it is no failure, after which one would wait
-        while not double._watches:
+        while not double.watches:
             await asyncio.sleep(0.01)
         double.put(NODES, node("last"))
         await asyncio.sleep(0.5)
@@ -130,7 +130,7 @@ def test_age_counts_from_the_last_message(hangs: bool, monkeypatch: pytest.Monke
     async def test(double: LiveDouble, client: Client) -> None:
         reflector = Reflector(client, NODES, Names())
         task = asyncio.create_task(reflector.run())
-        while not double._watches:
+        while not double.watches:
             await asyncio.sleep(0.01)
         await asyncio.sleep(SILENCE_SECONDS / 3)
         double.put(NODES, node("last"))

@@ -210,15 +210,14 @@ class Scheduler(Listener):
         slices = TimeSlices()
         while True:
             await slices.give_way()
-            self._follow_cluster()
-            self._wake()
+            self.refresh()
             # Before `pop`: a pod of higher priority that arrives during the wait is then tried first.
             while len(self._binding) >= self.options.in_flight:
                 self._free.clear()
                 await self._free.wait()
             queued = self.queue.pop()
             if queued is None:
-                await self.queue.wait(self._wait_seconds())
+                await self.queue.wait(self.wait_seconds())
                 continue
             if not self.may_decide():  # the lease is lost; the election will cancel us
                 self.queue.add(queued.pod)
@@ -226,22 +225,20 @@ class Scheduler(Listener):
                 continue
             if self.decider is not None and self.decider.asks_first and not await self._ask(queued):
                 continue
-            self._schedule_one(queued)
+            self.schedule_one(queued)
 
-    def _follow_cluster(self) -> None:
-        if self._clock() - self._sized_at >= SIZE_SECONDS:
-            self._sized_at = self._clock()
-            self.queue.follow_cluster(self.cache.state)
-
-    def _wait_seconds(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Return how long to wait for a pod to be tried before changes, or the reservation, are looked at again."""
         waits = [self._hints.wait_seconds() if self.queue.unschedulable else None]
         if self.backfill is not None:
             waits.append(self.backfill.wait_seconds())
         return min((seconds for seconds in waits if seconds is not None), default=None)
 
-    def _wake(self) -> None:
+    def refresh(self) -> None:
         """Requeue the unschedulable pods that recorded changes, or the end of a reservation, help."""
+        if self._clock() - self._sized_at >= SIZE_SECONDS:
+            self._sized_at = self._clock()
+            self.queue.follow_cluster(self.cache.state)
         if self.backfill is not None:
             self.queue.retry(self.backfill.refresh())
         if self._unlisted_claims and self.volumes.synced:
@@ -311,7 +308,8 @@ class Scheduler(Listener):
                 raise
         return queued.place == "tried"  # else it was bound, deleted or changed meanwhile
 
-    def _schedule_one(self, queued: QueuedPod) -> None:
+    def schedule_one(self, queued: QueuedPod) -> None:
+        """Decide on a pod, and begin to bind it."""
         pod, cache, began = queued.pod, self.cache, self._clock()
         if pod.unmodelled:
             used = " and ".join(pod.unmodelled)

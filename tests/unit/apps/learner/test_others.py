@@ -322,14 +322,14 @@ def test_observation_resumes_after_an_outage():
                         api.put("/api/v1/pods", pod(f"a{i}", uid=str(i), cpu="100m", on=on, schedulerName=OTHER))
 
             with capture_logs() as lines, observing(api) as link:
-                await taken(link, lambda: len(api._watchers) == 2)
+                await taken(link, lambda: len(api.watchers) == 2)
                 bind(0)
                 await taken(link, number=4)
                 api.fault = broken
                 api.end_watches()
                 await asyncio.sleep(0.3)
                 api.fault = None
-                await taken(link, lambda: len(api._watchers) == 2)
+                await taken(link, lambda: len(api.watchers) == 2)
                 bind(5)
                 await taken(link, number=5)
             assert lines == []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,25 +12,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
-from tests.unit.apps.scheduler.test_hints import Counts
+from tests.support.virtual_scheduler import VirtualScheduler, in_event_loop
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
-from steersman.apps.scheduler.ordering import QueuedPod
-from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
+from steersman.apps.scheduler import hints
+from steersman.apps.scheduler.backfill import Backfill
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.objects.decoding import ESTIMATE_KEY
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
-from steersman.orders.live_history import LiveHistory
-from steersman.orders.live_order import live_order
 from steersman.orders.live_reservation import EndingPods, LiveReservation
 from steersman.orders.order import Order
-from steersman.orders.registry import find_order
 from steersman.orders.scores import SHORTEST
-from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.decider import Decider
-from steersman.policies.registry import resolve
 
 
 @dataclass(frozen=True)
@@ -47,56 +37,40 @@ class Job:
     states: float | None = None
 
 
-async def _nothing(*_: object) -> None: ...
+@pytest.fixture(autouse=True, scope="module")
+def _changes_are_looked_at_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hints, "MAX_DELAY_SECONDS", 0.0)
+        yield
 
 
-class Play:
+class Play(VirtualScheduler):
     """A scheduler of nodes, in a time that passes from event to event."""
 
     def __init__(self, jobs: Sequence[Job], order: str | Order, nodes: Sequence[int], gpus: int = 0) -> None:
+        super().__init__(order)
         self.now = 0.0
         self.jobs = jobs
-        self.reporter = Counts()
         self.started: dict[str, float] = {}
-        self.promised: list[tuple[str, float]] = []
-        client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
-        self.scheduler = Scheduler(
-            client,
-            lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")),
-            self.reporter,  # type: ignore[arg-type]
-            SchedulerOptions(),
-            clock=self.time,
-            order=live_order(find_order(order) if isinstance(order, str) else order, LiveHistory()),
-        )
-        self.scheduler._bind = _nothing  # type: ignore[assignment, method-assign]
+        self.promised: dict[str, float] = {}
         for i, cpus in enumerate(nodes):
-            self.scheduler.cache.upsert_node(raw(node(f"n{i}", cpu=cpus, gpus=gpus)))
-        if backfill := self.scheduler.backfill:
-            backfill._wall_clock = self.time
-            reserve = backfill._reserve
-
-            def noted(head: QueuedPod) -> None:
-                reserve(head)
-                assert backfill._reservation is not None
-                self.promised.append((head.pod.pod.name, backfill._reservation.begins))
-
-            backfill._reserve = noted  # type: ignore[method-assign]
-        self.scheduler.decider = self.scheduler._make_decider(self.scheduler.cache)
-
-    def time(self) -> float:
-        return self.now
+            self.cache.upsert_node(raw(node(f"n{i}", cpu=cpus, gpus=gpus)))
+        if self.scheduler.backfill:
+            assert self.queue.ordering is not None
+            self.scheduler.backfill = Backfill(self.queue.ordering, self.cache, self.time, self.time)
 
     def starts(self) -> list[float]:
         """Return when each pod started, inf: never."""
-        asyncio.run(self._play())
+        self.play()
         return [self.started.get(f"p{k}", np.inf) for k in range(len(self.jobs))]
 
-    async def _play(self) -> None:
+    @in_event_loop
+    def play(self) -> None:
         arrivals = sorted(range(len(self.jobs)), key=lambda k: (self.jobs[k].at, k))
         ends: list[tuple[float, str]] = []
         while True:
-            self._try()
-            for key, cached in self.scheduler.cache.pods.items():
+            self.attempt()
+            for key, cached in self.cache.pods.items():
                 if cached.node and cached.pod.name not in self.started:
                     self.started[cached.pod.name] = cached.started = self.now
                     job = self.jobs[int(cached.pod.name[1:])]
@@ -105,30 +79,24 @@ class Play:
             times += [ends[0][0]] if ends else []
             if not times:
                 return
-            wait = self.scheduler._wait_seconds()
+            wait = self.scheduler.wait_seconds()
             self.now = min([*times, *([] if wait is None else [self.now + max(wait, 0.01)])])
             while arrivals and self.jobs[arrivals[0]].at <= self.now:
-                self._add(arrivals.pop(0))
+                self.add(arrivals.pop(0))
             while ends and ends[0][0] <= self.now:
-                self.scheduler.cache.delete_pod(heapq.heappop(ends)[1])
+                self.cache.delete_pod(heapq.heappop(ends)[1])
 
-    def _add(self, k: int) -> None:
+    def add(self, k: int) -> None:
         job = self.jobs[k]
         obj: dict[str, Any] = pod(f"p{k}", uid=f"{k}", cpu=str(job.cpus), gpu=job.gpus, priority=job.priority)
         states = job.runs if job.states is None else job.states
         obj["metadata"]["annotations"] = obj["metadata"].get("annotations", {}) | {ESTIMATE_KEY: repr(states)}
-        self.scheduler.cache.upsert_pod(raw(obj))
+        self.cache.upsert_pod(raw(obj))
 
-    def _try(self) -> None:
-        scheduler = self.scheduler
-        scheduler._hints._due_at = 0.0
-        scheduler._follow_cluster()
-        while True:
-            scheduler._wake()
-            queued = scheduler.queue.pop()
-            if queued is None:
-                return
-            scheduler._schedule_one(queued)
+    def attempt(self) -> None:
+        for queued in self.run():
+            # When it was promised to start by the reservation that promised it earliest.
+            self.promised[queued.pod.pod.name] = queued.promised
 
 
 def starts(jobs: Sequence[Job], order: str | Order = "easy", nodes: Sequence[int] = (4,), gpus: int = 0) -> list[float]:
@@ -196,14 +164,14 @@ def test_pods_that_outrun_their_estimates_delay_the_next_one_once(priority: int 
 
 def test_missed_reservation_leaves_a_node_that_became_too_small() -> None:
     play = Play([Job(0, 200, 3, states=10), Job(0, 100, 2, states=1000), Job(1, 5, 4)], "easy", (4, 4))
-    tried = play._try
+    tried = play.attempt
 
     def shrinks() -> None:
         if play.now >= 50:
-            play.scheduler.cache.upsert_node(raw(node("n0", cpu=3)))
+            play.cache.upsert_node(raw(node("n0", cpu=3)))
         tried()
 
-    play._try = shrinks  # type: ignore[method-assign]
+    play.attempt = shrinks  # type: ignore[method-assign]
     play.jobs = [*play.jobs, *(Job(2.0 + 4 * k, 30, 1) for k in range(100))]
     assert play.starts()[2] == 100
 
@@ -230,7 +198,7 @@ def test_pod_that_waits_for_no_room_holds_nobody_back(
     play = Play(jobs, order, (4,))
     obj = pod("hindered", uid="hindered", cpu="1")
     hinder(obj)
-    play.scheduler.cache.upsert_pod(raw(obj))
+    play.cache.upsert_pod(raw(obj))
     for reflector in play.scheduler.volumes.reflectors if listed else ():
         reflector.synced.set()
     assert play.starts() == starts(jobs, order)
@@ -241,7 +209,7 @@ def test_pod_of_a_higher_priority_that_is_not_overdue_takes_no_reservation() -> 
     stream = [Job(2.0 * k, 10, 1) for k in range(150)]
     others = [Job(2.0 * k, 1.9, 1, (1, 1000), priority=1) for k in range(150)]
     play = Play([*stream, *others, Job(5, 7, 4)], AGEING, (4,))
-    play.scheduler.cache.upsert_node(raw(node("g", cpu=1, gpus=1)))
+    play.cache.upsert_node(raw(node("g", cpu=1, gpus=1)))
     taken = Job(0, 5, 1, (1, 1000), priority=2)
     play.jobs = [*play.jobs, taken]
     assert play.starts()[len(stream) + len(others)] < 80
@@ -302,7 +270,7 @@ def test_event_names_the_pod_that_goes_next() -> None:
     assert (
         "default/p2",
         "0/1 nodes are available: it would delay pod default/p1, which is expected to start in 8 s.",
-    ) in (play.reporter.told)
+    ) in (play.reports.told)
 
 
 def _stream(seed: int, gpus: int) -> list[Job]:
@@ -324,7 +292,7 @@ def test_pod_that_goes_next_starts_when_it_was_promised(seed: int, order: str, g
     play = Play(_stream(seed, gpus), order, (4, 4, 4), gpus)
     found = play.starts()
     assert np.isfinite(found).all()
-    for name, begins in play.promised:
+    for name, begins in play.promised.items():
         assert play.started[name] <= begins + 1e-6, (name, begins)
 
 
@@ -358,7 +326,7 @@ def test_overdue_pods_start_when_they_were_promised(seed: int, gpus: int) -> Non
     play = Play(_stream(seed, gpus), SHORT_FIRST, (4,), gpus)
     found = play.starts()
     assert np.isfinite(found).all()
-    for name, begins in play.promised:
+    for name, begins in play.promised.items():
         assert play.started[name] <= begins + 1e-6, (name, begins)
 
 
@@ -375,22 +343,16 @@ def test_backfilling_starts_pods_earlier_than_nobody_overtaking() -> None:
 
 
 def test_reservation_is_made_again_after_the_state_was_rebuilt() -> None:
-    """Numbers of classes and nodes are others then."""
-    play = Play([], "easy", (4,))
+    """Numbers of classes and nodes are others then, and pods start as if nothing had happened."""
+    jobs = [Job(0, 10, 6), Job(1, 5, 8), Job(3, 3, 2), Job(5, 100, 2)]
+    play = Play(jobs, "easy", (1, 8))
+    tried = play.attempt
 
-    async def main() -> None:
-        play.jobs = [Job(0, 10, 3), Job(0, 5, 4), Job(0, 100, 1)]
-        for k in range(3):
-            play._add(k)
-        play._try()
-        backfill = play.scheduler.backfill
-        assert backfill is not None
-        first = backfill._reservation
-        assert first is not None
-        assert first.begins == pytest.approx(10)
-        play.scheduler.cache.rebuild()
-        play._try()
-        assert backfill._reservation is not first
-        assert play.scheduler.cache.pods["default/p2"].node == ""
+    def rebuilds() -> None:
+        if play.now >= 3 and "n0" in play.cache.state.slots:
+            play.cache.delete_node("n0")
+            play.cache.rebuild()
+        tried()
 
-    asyncio.run(main())
+    play.attempt = rebuilds  # type: ignore[method-assign]
+    assert play.starts() == starts(jobs, nodes=(8,)) == [0, 10, 3, 15]

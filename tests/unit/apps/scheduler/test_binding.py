@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double, pod
 
@@ -286,10 +287,11 @@ def test_malformed_response_requeues_the_pod() -> None:
         scheduler.binder.bind = nonsense  # type: ignore[method-assign,assignment]
         queued = scheduler.queue.pop()
         assert queued is not None
-        scheduler._schedule_one(queued)
-        (task,) = scheduler._binding
-        await asyncio.wait({task})
-        assert isinstance(task.exception(), RuntimeError)
+        with capture_logs() as log:
+            scheduler.schedule_one(queued)
+            while scheduler.in_flight:
+                await asyncio.sleep(0)
+        assert [each["error"] for each in log] == ["RuntimeError('nonsense')"]
         assert scheduler.queue.counts()["backoff"] == 1
         assert not scheduler.cache.state.placements
 
@@ -311,7 +313,7 @@ def test_new_leader_relists_before_deciding() -> None:
             for reflector in scheduler.cache.reflectors:
                 await reflector.synced.wait()
             await asyncio.sleep(1)
-            double._watches.clear()  # they are open still, and tell nothing more
+            double.watches.clear()  # they are open still, and tell nothing more
             double.bind("web", "node-1")
             leads = True
             scheduling = group.create_task(scheduler.schedule())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,190 +13,136 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 from tests.support.errors import check_text, raises
-from tests.unit.apps.scheduler.test_hints import Counts
+from tests.support.kubeconfig import UNREACHABLE
+from tests.support.virtual_scheduler import VirtualScheduler, in_event_loop
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
 from steersman.apps.scheduler import run_times
 from steersman.apps.scheduler.run_times import RunTimeFile, RunTimeObserver, open_run_times
-from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cli.main import main
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.objects.decoding import ESTIMATE_KEY
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import ApiError, Client, Listed, UnreachableError
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.orders.live_history import EVERY_POD, LiveHistory
-from steersman.orders.live_order import live_order
-from steersman.orders.registry import find_order
-from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.decider import Decider
-from steersman.policies.registry import resolve
-
-Make = Callable[[str], Scheduler]
 
 
-async def _nothing(*_: object) -> None: ...
+def made(order: str) -> VirtualScheduler:
+    """A scheduler with an order, on two nodes of 4 CPUs that are full."""
+    world = VirtualScheduler(order)
+    for name in ("n0", "n1"):
+        world.cache.upsert_node(raw(node(name, cpu=4)))
+        world.cache.upsert_pod(raw(pod(f"full-{name}", cpu="4", on=name)))
+    return world
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Make a scheduler with an order, on two nodes of 4 CPUs that are full."""
-
-    def made(order: str) -> Scheduler:
-        client = Client(KubeConfig(tmp_path, "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
-        scheduler = Scheduler(
-            client,
-            lambda cache: Decider(ClusterView(cache.state), resolve("best-fit")),
-            Counts(),  # type: ignore[arg-type]
-            SchedulerOptions(),
-            order=live_order(find_order(order), LiveHistory()),
-        )
-        scheduler._bind = _nothing  # type: ignore[assignment, method-assign]
-        for name in ("n0", "n1"):
-            scheduler.cache.upsert_node(raw(node(name, cpu=4)))
-            scheduler.cache.upsert_pod(raw(pod(f"full-{name}", cpu="4", on=name)))
-        scheduler.decider = scheduler._make_decider(scheduler.cache)
-        return scheduler
-
-    return made
-
-
-def add(scheduler: Scheduler, name: str, cpu: int, seconds: float | None = None, **spec: Any) -> None:
+def add(world: VirtualScheduler, name: str, cpu: int, seconds: float | None = None, **spec: Any) -> None:
     obj: dict[str, Any] = pod(name, cpu=str(cpu), **spec)
     if seconds is not None:
         obj["metadata"].setdefault("annotations", {})[ESTIMATE_KEY] = f"{seconds:g}"
-    scheduler.cache.upsert_pod(raw(obj))
+    world.cache.upsert_pod(raw(obj))
 
 
-def tried(scheduler: Scheduler) -> list[str]:
-    """Return the pods that are tried until nothing is left to do."""
-    scheduler._hints._due_at = 0.0
-    scheduler._follow_cluster()
-    scheduler._wake()
-    found = []
-    while (queued := scheduler.queue.pop()) is not None:
-        found.append(queued.pod.pod.name)
-        scheduler._schedule_one(queued)
-    return found
+@in_event_loop
+def test_a_pod_is_tried_without_an_annotation_that_makes_no_sense() -> None:
+    world = made("shortest")
+    obj: dict[str, Any] = pod("hours", cpu="4")
+    obj["metadata"].setdefault("annotations", {})[ESTIMATE_KEY] = "2h"
+    world.cache.upsert_pod(raw(obj))
+    assert world.tried() == ["hours"]
+    said = world.reports.told[0]
+    assert said[0] == "default/hours"
+    assert said[1].startswith(f"AnnotationIgnored: annotation {ESTIMATE_KEY}: '2h' is not a number")
 
 
-def test_a_pod_is_tried_without_an_annotation_that_makes_no_sense(make: Make) -> None:
-    async def main() -> None:
-        scheduler = make("shortest")
-        obj: dict[str, Any] = pod("hours", cpu="4")
-        obj["metadata"].setdefault("annotations", {})[ESTIMATE_KEY] = "2h"
-        scheduler.cache.upsert_pod(raw(obj))
-        assert tried(scheduler) == ["hours"]
-        said = scheduler.reporter.told[0]  # type: ignore[attr-defined]
-        assert said[0] == "default/hours"
-        assert said[1].startswith(f"AnnotationIgnored: annotation {ESTIMATE_KEY}: '2h' is not a number")
-
-    asyncio.run(main())
+def waiting(world: VirtualScheduler) -> set[str]:
+    return {each.pod.name for each in world.cache.pods.values() if not each.node}
 
 
-def waiting(scheduler: Scheduler) -> set[str]:
-    return {each.pod.name for each in scheduler.cache.pods.values() if not each.node}
-
-
-def test_freed_node_goes_to_the_shortest_pod(make: Make) -> None:
+@in_event_loop
+def test_freed_node_goes_to_the_shortest_pod() -> None:
     """Of different sizes and classes, and though all of them have just been tried."""
-
-    async def main() -> None:
-        scheduler = make("shortest")
-        for name, cpu, seconds in (("long", 4, 1000.0), ("short", 3, 10.0), ("middle", 2, 100.0)):
-            add(scheduler, name, cpu, seconds)
-        assert tried(scheduler) == ["short", "middle", "long"]
-        scheduler.cache.delete_pod("default/full-n0")
-        assert tried(scheduler)[0] == "short"
-        assert waiting(scheduler) == {"long", "middle"}
-        scheduler.cache.delete_pod("default/full-n1")
-        assert tried(scheduler)[0] == "middle"
-        assert waiting(scheduler) == {"long"}
-
-    asyncio.run(main())
+    world = made("shortest")
+    for name, cpu, seconds in (("long", 4, 1000.0), ("short", 3, 10.0), ("middle", 2, 100.0)):
+        add(world, name, cpu, seconds)
+    assert world.tried() == ["short", "middle", "long"]
+    world.cache.delete_pod("default/full-n0")
+    assert world.tried()[0] == "short"
+    assert waiting(world) == {"long", "middle"}
+    world.cache.delete_pod("default/full-n1")
+    assert world.tried()[0] == "middle"
+    assert waiting(world) == {"long"}
 
 
-def test_namespace_with_least_running_goes_first(make: Make) -> None:
+@in_event_loop
+def test_namespace_with_least_running_goes_first() -> None:
     """With `fair` a pod counts for its namespace as soon as it has a node, and no more once it is gone."""
-
-    async def main() -> None:
-        scheduler = make("fair")
-        scheduler.cache.delete_pod("default/full-n0")  # default still runs 4 of 8 CPUs
-        for name, namespace, cpu in (
-            ("d", "default", 1),
-            ("a1", "a", 2),
-            ("a2", "a", 1),
-            ("b1", "b", 1),
-            ("b2", "b", 1),
-        ):
-            obj: dict[str, Any] = pod(name, cpu=str(cpu))
-            obj["metadata"]["namespace"] = namespace
-            scheduler.cache.upsert_pod(raw(obj))
-        # a1 is the oldest of a and b; then b has nothing, 1/8, and a 2/8; the node is full then.
-        assert tried(scheduler) == ["a1", "b1", "b2", "a2", "d"]
-        assert waiting(scheduler) == {"a2", "d"}
-        scheduler.cache.delete_pod("default/full-n1")
-        for name in ("b1", "b2"):
-            scheduler.cache.delete_pod(f"b/{name}")
-        assert tried(scheduler) == ["d", "a2"]
-
-    asyncio.run(main())
+    world = made("fair")
+    world.cache.delete_pod("default/full-n0")  # default still runs 4 of 8 CPUs
+    for name, namespace, cpu in (
+        ("d", "default", 1),
+        ("a1", "a", 2),
+        ("a2", "a", 1),
+        ("b1", "b", 1),
+        ("b2", "b", 1),
+    ):
+        obj: dict[str, Any] = pod(name, cpu=str(cpu))
+        obj["metadata"]["namespace"] = namespace
+        world.cache.upsert_pod(raw(obj))
+    # a1 is the oldest of a and b; then b has nothing, 1/8, and a 2/8; the node is full then.
+    assert world.tried() == ["a1", "b1", "b2", "a2", "d"]
+    assert waiting(world) == {"a2", "d"}
+    world.cache.delete_pod("default/full-n1")
+    for name in ("b1", "b2"):
+        world.cache.delete_pod(f"b/{name}")
+    assert world.tried() == ["d", "a2"]
 
 
-def test_sizes_are_those_of_the_cluster_at_the_first_pop(make: Make) -> None:
+@in_event_loop
+def test_sizes_are_those_of_the_cluster_at_the_first_pop() -> None:
     """Pods are queued before nodes are known; memory then counts as much as it is of the cluster."""
-
-    async def main() -> None:
-        scheduler = make("largest")
-        add(scheduler, "small", 1)
-        add(scheduler, "large", 2)
-        assert tried(scheduler) == ["large", "small"]
-        assert scheduler.queue.ordering is not None
-        assert scheduler.queue.ordering.order.size.cpus == 8
-
-    asyncio.run(main())
+    world = made("largest")
+    add(world, "small", 1)
+    add(world, "large", 2)
+    assert world.tried() == ["large", "small"]
+    assert world.queue.ordering is not None
+    assert world.queue.ordering.order.size.cpus == 8
 
 
-def test_nobody_overtakes_but_by_priority(make: Make) -> None:
+@in_event_loop
+def test_nobody_overtakes_but_by_priority() -> None:
     """With fcfs a small pod waits behind a large one; one that no node can ever take blocks nobody."""
-
-    async def main() -> None:
-        scheduler = make("fcfs")
-        scheduler.cache.delete_pod("default/full-n0")
-        add(scheduler, "most", 3)
-        add(scheduler, "impossible", 64)
-        add(scheduler, "large", 4)
-        add(scheduler, "small", 1)
-        assert tried(scheduler) == ["most", "impossible", "large"]
-        add(scheduler, "urgent", 1, priority=9)
-        assert tried(scheduler) == ["urgent"]
-        assert waiting(scheduler) == {"impossible", "large", "small"}
-        scheduler.cache.delete_pod("default/full-n1")
-        assert tried(scheduler)[:2] == ["large", "small"]
-        assert waiting(scheduler) == {"impossible", "small"}
-        scheduler.cache.delete_pod("default/urgent")
-        assert tried(scheduler)[0] == "small"
-        assert waiting(scheduler) == {"impossible"}
-
-    asyncio.run(main())
+    world = made("fcfs")
+    world.cache.delete_pod("default/full-n0")
+    add(world, "most", 3)
+    add(world, "impossible", 64)
+    add(world, "large", 4)
+    add(world, "small", 1)
+    assert world.tried() == ["most", "impossible", "large"]
+    add(world, "urgent", 1, priority=9)
+    assert world.tried() == ["urgent"]
+    assert waiting(world) == {"impossible", "large", "small"}
+    world.cache.delete_pod("default/full-n1")
+    assert world.tried()[:2] == ["large", "small"]
+    assert waiting(world) == {"impossible", "small"}
+    world.cache.delete_pod("default/urgent")
+    assert world.tried()[0] == "small"
+    assert waiting(world) == {"impossible"}
 
 
-def test_gated_pod_is_not_ordered(make: Make) -> None:
+@in_event_loop
+def test_gated_pod_is_not_ordered() -> None:
     """It is in no queue, so that it blocks nobody, until its gate is removed."""
-
-    async def main() -> None:
-        scheduler = make("fcfs")
-        scheduler.cache.delete_pod("default/full-n0")
-        gated = pod("gated", cpu="4", schedulingGates=[{"name": "later"}])
-        scheduler.cache.upsert_pod(raw(gated))
-        add(scheduler, "small", 1)
-        assert tried(scheduler) == ["small"]
-        assert len(scheduler.queue) == 1
-        scheduler.cache.upsert_pod(raw(pod("gated", cpu="4", generation=2)))
-        assert tried(scheduler) == ["gated"]
-
-    asyncio.run(main())
+    world = made("fcfs")
+    world.cache.delete_pod("default/full-n0")
+    gated = pod("gated", cpu="4", schedulingGates=[{"name": "later"}])
+    world.cache.upsert_pod(raw(gated))
+    add(world, "small", 1)
+    assert world.tried() == ["small"]
+    assert len(world.queue) == 1
+    world.cache.upsert_pod(raw(pod("gated", cpu="4", generation=2)))
+    assert world.tried() == ["gated"]
 
 
 # Run times ----------------------------------------------------------------------------------------------------------
@@ -266,15 +212,15 @@ def test_first_end_of_an_owner_is_told() -> None:
     assert observed.firsts == [True, False, False]
 
 
-def test_cache_tells_when_pods_started(make: Make) -> None:
+def test_cache_tells_when_pods_started() -> None:
     """The start is that of the status; nonsense is none."""
-    scheduler = make("shortest")
+    world = made("shortest")
     for name, stamp in (("right", "2026-11-27T01:00:00Z"), ("wrong", "soon")):
         obj: dict[str, Any] = pod(name, on="n0", phase="Running")
         obj["status"]["startTime"] = stamp
-        scheduler.cache.upsert_pod(raw(obj))
-    assert scheduler.cache.pods["default/right"].started == 1795741200.0
-    assert scheduler.cache.pods["default/wrong"].started is None
+        world.cache.upsert_pod(raw(obj))
+    assert world.cache.pods["default/right"].started == 1795741200.0
+    assert world.cache.pods["default/wrong"].started is None
 
 
 class Listing:
@@ -299,36 +245,36 @@ def ended(name: str, seconds: int = 1000) -> dict[str, Any]:
     return obj
 
 
-def learned(scheduler: Scheduler, client: Listing, after: float = 0.0) -> tuple[LiveHistory, list[str]]:
+def learned(world: VirtualScheduler, client: Listing, after: float = 0.0) -> tuple[LiveHistory, list[str]]:
     """Return what is learned from pods that ended before, and the owners whose first pods these are."""
     history, firsts = LiveHistory(), list[str]()
     observer = RunTimeObserver(history, lambda *_: None, learns_from_ended=True)
     observer.ended(CachedPod("default/a3", "a3", plain_pod("a3"), 1))
     learning = observer.learn_from_ended(
-        cast(Client, client), scheduler.cache, after, lambda first: firsts.append(first.owner)
+        cast(Client, client), world.cache, after, lambda first: firsts.append(first.owner)
     )
     asyncio.run(learning)
     return history, firsts
 
 
-def test_pods_that_ended_before_teach_at_the_start(make: Make) -> None:
+def test_pods_that_ended_before_teach_at_the_start() -> None:
     """Those that are watched, that do not say when they ran, or that a file knows, teach nothing."""
-    scheduler = make("shortest")
-    scheduler.cache.upsert_pod(raw(pod("watched", uid="watched", on="n0", phase="Running")))
+    world = made("shortest")
+    world.cache.upsert_pod(raw(pod("watched", uid="watched", on="n0", phase="Running")))
     silent, backwards = ended("silent"), ended("backwards", -5)
     del silent["status"]["containerStatuses"]
     listing = Listing(ended("a1"), ended("a2"), ended("a3"), ended("watched"), silent, backwards, ended("early", 10))
-    history, firsts = learned(scheduler, listing, after=1795741200.0 + 60)
+    history, firsts = learned(world, listing, after=1795741200.0 + 60)
     assert history.ended == 2
     assert history.counts(EVERY_POD).nonzero()[0].tolist() == [19], "1,000 s"
     assert firsts == ["ReplicaSet/a"]
 
 
 @pytest.mark.parametrize("error", [ApiError(403, "GET /", "Forbidden", ""), UnreachableError("GET /: no answer")])
-def test_a_failed_list_of_ended_pods_is_logged(make: Make, error: SteersmanError) -> None:
+def test_a_failed_list_of_ended_pods_is_logged(error: SteersmanError) -> None:
     """Half of a list would be a biased sample."""
     with capture_logs() as logged:
-        history, _ = learned(make("shortest"), Listing(ended("a"), error=error))
+        history, _ = learned(made("shortest"), Listing(ended("a"), error=error))
     assert history.ended == 0
     assert [line["event"] for line in logged if line["log_level"] == "warning"] == [
         "run times of pods that ended before are unknown"
@@ -361,6 +307,18 @@ def test_restart_keeps_estimates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert again.estimate(plain_pod("b")) == observed.history.estimate(plain_pod("b"))
 
 
+def keep(keeper: RunTimeFile) -> None:
+    """Keep a file for a moment, as a scheduler does that ends at once."""
+
+    async def main() -> None:
+        keeping = asyncio.create_task(keeper.keep())
+        await asyncio.sleep(0)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    asyncio.run(main())
+
+
 def test_what_is_learned_before_the_file_is_kept_is_written_at_once(tmp_path: Path) -> None:
     """Its time says until when it is complete."""
     file = tmp_path / "run-times.json"
@@ -368,14 +326,7 @@ def test_what_is_learned_before_the_file_is_kept_is_written_at_once(tmp_path: Pa
         history = open_run_times(file)
         keeper = RunTimeFile(file, history)
         history.note(plain_pod("a"), 5.0)
-
-        async def main(keeper: RunTimeFile = keeper) -> None:
-            keeping = asyncio.create_task(keeper.keep())
-            await asyncio.sleep(0)
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
-
-        asyncio.run(main())
+        keep(keeper)
         assert open_run_times(file).ended == ended
 
 
@@ -388,10 +339,10 @@ def test_file_that_cannot_be_written_is_logged_once(tmp_path: Path) -> None:
     history.note(plain_pod("a"), 5.0)
     with capture_logs() as logged:
         for _ in range(2):
-            keeper._write(history.copy(), history.version)
+            keep(keeper)
     assert [entry["event"] for entry in logged] == ["run times not written"]
     folder.unlink()
-    keeper._write(history.copy(), history.version)
+    keep(keeper)
     assert json.loads(file.read_text())["run_times"] == 1
 
 
@@ -403,16 +354,6 @@ def test_foreign_file_of_run_times_is_refused(tmp_path: Path) -> None:
         open_run_times(file)
     with raises(UsageError, "--run-times", tmp_path):
         open_run_times(tmp_path)
-
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: u, user: {}}]
-contexts: [{name: c, context: {cluster: k, user: u}}]
-"""
 
 
 @pytest.mark.parametrize(
@@ -432,7 +373,7 @@ def test_command_refuses_what_no_live_queue_can_follow(
 ) -> None:
     """In one line, before the cluster is asked."""
     monkeypatch.chdir(tmp_path)
-    Path("kubeconfig").write_text(KUBECONFIG)
+    Path("kubeconfig").write_text(UNREACHABLE)
     Path("foreign.json").write_text("[1, 2]")
     assert main(["schedule", "--kubeconfig", "kubeconfig", *arguments]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]

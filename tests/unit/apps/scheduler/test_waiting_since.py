@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from tests.support.virtual_scheduler import VirtualScheduler
 from tests.support.waking import Object
-from tests.unit.apps.scheduler.test_waking import World
 
 from steersman.apps.scheduler.reporting import _condition
 
@@ -30,15 +30,15 @@ def waiting(name: str, namespace: str, seconds_ago: float, *, gated: bool = Fals
     }
 
 
-def listed(*pods: Object) -> World:
+def listed(*pods: Object) -> VirtualScheduler:
     """A scheduler that was restarted: its list is by namespace and name."""
-    world = World()
+    world = VirtualScheduler()
     for pod in sorted(pods, key=lambda pod: (pod["metadata"]["namespace"], pod["metadata"]["name"])):
         world.apply("create", pod)
     return world
 
 
-def order(world: World) -> list[str]:
+def order(world: VirtualScheduler) -> list[str]:
     names = []
     while (queued := world.scheduler.queue.pop()) is not None:
         names.append(queued.pod.key)
@@ -58,7 +58,7 @@ def test_pods_of_one_second_are_not_in_the_order_of_their_names() -> None:
 
 
 def test_new_pods_keep_the_order_in_which_they_came() -> None:
-    world = World()
+    world = VirtualScheduler()
     for name in ("c", "a", "b"):
         world.apply("create", waiting(name, "default", 0))
     assert order(world) == ["default/c", "default/a", "default/b"]
