@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 from tests.support.heterogeneous.objects import draw_nodes, draw_workloads, pods_of, scaled, template
+from tests.support.kubeconfig import unreachable
 from tests.support.servers.fake_api_server import JumpingLoop, listed
 
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.cluster.model import Node, Pod
 from steersman.kubernetes.cache.cluster_cache import NodeFeed, PodFeed
-from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.simulation.run import Simulator
 from steersman.workloads.loading import load_workload
 
@@ -63,9 +62,8 @@ class DrawReplay:
             return runner.run(self._live(policy, seconds, day_before=day_before))
 
     async def _live(self, policy: str, seconds: float, *, day_before: bool) -> float:
-        config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
         settings = SchedulerSettings(policy, unchecked=True, leader_elect=False)
-        scheduler = LiveScheduler(Client(config), settings)
+        scheduler = LiveScheduler(unreachable(), settings)
         scheduler._begin_binding = lambda *_: None  # type: ignore[method-assign]
         nodes, pods = NodeFeed(scheduler.cache), PodFeed(scheduler.cache)
         listed(nodes, map(_raw, self._nodes))

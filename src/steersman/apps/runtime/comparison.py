@@ -294,7 +294,7 @@ class PolicyComparison:
         log.info("comparing the policy with every rule", policy=policy.name, nodes=len(nodes), pods=len(classes))
         began = self._clock()
         try:
-            task = _workload(nodes, classes), policy
+            task = cluster_workload(nodes, classes), policy
             result = await ask_process(self._work, task, seconds=self._limit, niceness=NICENESS)
         except SteersmanError as error:
             self.failures += 1
@@ -328,7 +328,7 @@ class PolicyComparison:
         return not choice.is_same(previous)
 
 
-def _workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:
+def cluster_workload(nodes: Sequence[Node], classes: Sequence[PodClass]) -> Workload:
     """Return a workload of the cluster's nodes and pods of these classes.
 
     Constraints on other pods' labels are left out: the drawn pods have no owners.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import queue
 from itertools import count, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.kubeconfig import unreachable
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
 from steersman.agents.configs import DQNConfig
@@ -19,8 +19,6 @@ from steersman.apps.learner.passive_dqn import DECISIONS, PassiveDQN
 from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
-from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.objectives import registry
 from steersman.objectives import summary as summed
 from steersman.objectives.judging import reward
@@ -34,7 +32,7 @@ class Observed:
     """A cluster of six nodes whose scheduler is observed."""
 
     def __init__(self, view: View = CLUSTER, objective: str = "balance", *, others: bool = False) -> None:
-        client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+        client = unreachable()
         self.found: queue.Queue[ObservedBinding | SteersmanError] = queue.Queue()
         settings = AgentSettings("dqn", view, registry.resolve(objective), None)
         self.observer = BindingObserver(client, SCHEDULER, settings, None, self.found, others=others)

@@ -100,32 +100,35 @@ class Others:
 
     def __init__(self, most: int = MOST_KEPT, max_nodes: int = NODES) -> None:
         self.observed = Observed(others=True)
-        self._source: queue.Queue[ObservedBinding | None] = queue.Queue()
-        self.bindings: list[ObservedBinding] = []
+        self.source: queue.Queue[ObservedBinding | None] = queue.Queue()
+        self.reads = 0
         self.buffer = TransitionBuffer(PassiveLiveEnv(self._read(), CLUSTER, max_nodes, BALANCE), most)
-        here, there = multiprocessing.Pipe()
+        self.here, there = multiprocessing.Pipe()
         self.asked: list[int] = []
-        self.link = OtherSchedulers(here)
+        self.link = OtherSchedulers(self.here)
         threading.Thread(target=self._answer, args=(there,), daemon=True).start()
 
     def bind_many(self, number: int) -> list[ObservedBinding]:
         self.observed.bind_many(number, OTHER)
         bindings = self.observed.bindings()
         for binding in bindings:
-            self._source.put(binding)
+            self.source.put(binding)
         return bindings
 
     def collected(self, number: int) -> None:
         """Wait until so many transitions were kept or dropped."""
-        until(lambda: self.buffer._kept.qsize() + self.buffer._dropped == number)
+        # Two bindings are a transition, and the buffer has kept or dropped it when it reads the next one.
+        until(lambda: self.reads == number + 2)
 
     def _read(self):
-        while (binding := self._source.get()) is not None:
+        self.reads += 1
+        while (binding := self.source.get()) is not None:
             yield binding
+            self.reads += 1
         raise SteersmanError("the watch is forbidden")
 
     def fail(self) -> None:
-        self._source.put(None)
+        self.source.put(None)
 
     def _answer(self, connection: Connection) -> None:
         try:
@@ -149,7 +152,7 @@ def test_replay_buffer_receives_foreign_transitions():
     others = Others()
     dqn, learner = learner_of(others.link)
     others.link.take(5)  # asks; the answer is empty
-    until(lambda: others.link._connection.poll())
+    until(lambda: others.here.poll())
     expected, rewards, bindings = others.observed, [], []
     for i in range(7):
         expected.bind(f"a{i}", f"n{i % 4}", scheduler=OTHER, cpu="500m")
@@ -157,11 +160,11 @@ def test_replay_buffer_receives_foreign_transitions():
         rewards.append(1.0 - 2.0 * used.std() / (used.std() + 1.0))
         bindings += expected.bindings()
     for binding in bindings:
-        others._source.put(binding)
+        others.source.put(binding)
     others.collected(6)  # the next observation of the last one is not known yet
     metrics = learner.iterate()
     assert (metrics["steps"], metrics["steps_from_others"]) == (5, 0)
-    until(lambda: others.link._connection.poll())
+    until(lambda: others.here.poll())
     metrics = learner.iterate()
     assert (metrics["steps"], metrics["steps_from_others"], metrics["replay"]) == (10, 5, 10)
     replay = dqn.replay.arrays()
@@ -190,10 +193,10 @@ def test_foreign_transitions_never_outnumber_own_ones():
     assert [each.slot for part in taken for each in part] == [each.outcome.slot for each in bindings[:12]]
     assert others.buffer.take(5).dropped == 28
     others.bind_many(100)
-    others.collected(12 + 28 + 88)
+    others.collected(140)
     for _ in range(3):
         learner.iterate()
-        until(lambda: others.link._connection.poll())
+        until(lambda: others.here.poll())
     metrics = learner.iterate()
     assert (metrics["steps"], metrics["steps_from_others"], metrics["dropped_from_others"]) == (20, 12, 116)
     assert set(others.asked) == {5}
@@ -246,10 +249,10 @@ def test_failing_watch_is_one_warning():
     others.bind_many(4)
     others.collected(3)
     others.fail()
-    until(lambda: others.buffer._problem)
+    until(lambda: others.buffer.take(0).problem)
     with capture_logs() as lines:
         learner.iterate()
-        until(lambda: others.link._connection.poll())
+        until(lambda: others.here.poll())
         for _ in range(5):
             metrics = learner.iterate()
     (warning,) = lines

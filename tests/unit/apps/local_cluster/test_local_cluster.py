@@ -528,14 +528,14 @@ def test_failed_control_plane_reports_why_and_keeps_its_log(
 
 
 def test_servers_listen_on_loopback_with_distinct_ports(tmp_path: Path) -> None:
-    options = servers._configuration(tmp_path, None)["options"]
+    options = servers.kwok_configuration(tmp_path, None)["options"]
     assert isinstance(options, dict)
     assert options["bindAddress"] == "127.0.0.1"
     assert len({options[port] for port in servers.PORTS}) == len(servers.PORTS)
 
 
 def test_pods_with_their_own_status_are_not_simulated(tmp_path: Path) -> None:
-    patches = servers._configuration(tmp_path, None)["componentsPatches"]
+    patches = servers.kwok_configuration(tmp_path, None)["componentsPatches"]
     flag = {"key": "disregard-status-with-annotation-selector", "value": "kwok.x-k8s.io/status=custom"}
     assert patches == [{"name": "kwok-controller", "extraArgs": [flag]}]
 

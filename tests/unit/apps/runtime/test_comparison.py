@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -105,6 +106,20 @@ def sleeping(_: tuple[Workload, Policy]) -> MemberChoice:
     raise AssertionError
 
 
+Work = Callable[[tuple[Workload, Policy]], MemberChoice]
+
+
+def in_turn(*works: Work) -> Work:
+    """The outcomes of one comparison after the other."""
+    left = iter(works)
+    return lambda task: next(left)(task)
+
+
+def second_after(failure: Work, file: Path, task: tuple[Workload, Policy]) -> MemberChoice:
+    """Fail until there is a file, which a process sees, too."""
+    return (second_member if file.exists() else failure)(task)
+
+
 class Clock:
     now = 1000.0
 
@@ -120,12 +135,13 @@ def look(made: PolicyComparison, nodes: Sequence[Node] = (), pods: Sequence[PodC
     return asyncio.run(made.compare_if_due(nodes or some_nodes(), pods))
 
 
+async def work_here(work: Callable[[Any], Any], task: Any, **_: object) -> Any:
+    return work(task)
+
+
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare in this process, where the outcome is what matters; to start one and load modules takes a second."""
-
-    async def work_here(work: Callable[[Any], Any], task: Any, **_: object) -> Any:
-        return work(task)
 
     monkeypatch.setattr(live_comparison, "ask_process", work_here)
 
@@ -200,13 +216,12 @@ def test_default_of_kube_scheduler_decides_under_the_name_of_the_portfolio() -> 
 
 @pytest.mark.usefixtures("_at_once")
 def test_repeated_comparison_with_equal_outcome_changes_nothing() -> None:
-    made = comparison(work=second_member)
+    made = comparison(work=in_turn(second_member, second_member, first_member))
     assert look(made)
     assert not look(made), "nothing is another"
     former = made.choice
     assert not look(made, some_nodes(12)), "compared again, with the same outcome"
     assert made.choice.is_same(former)
-    made._work = first_member
     assert look(made, some_nodes(24))
     assert not made.choice.is_same(former)
 
@@ -214,11 +229,10 @@ def test_repeated_comparison_with_equal_outcome_changes_nothing() -> None:
 @pytest.mark.usefixtures("_at_once")
 def test_weights_that_were_fitted_again_replace_the_former_ones() -> None:
     """Both are called fitted; the same weights change nothing."""
-    made = comparison(work=fitted)
+    made = comparison(work=in_turn(fitted, fitted, fitted_again))
     assert look(made)
     assert not look(made, some_nodes(12)), "compared again, with the same weights"
     former = made.choice
-    made._work = fitted_again
     assert look(made, some_nodes(24))
     assert (made.choice.member, made.choice.version) == (former.member, former.version) == (FITTED, former.version)
     assert isinstance(made.choice.policy, LinearPolicy)
@@ -283,9 +297,15 @@ def test_policy_with_another_objective_is_not_compared_by_gpus(tmp_path: Path) -
         (sleeping, "took longer than 0.5 s"),
     ],
 )
-def test_failed_comparison_changes_nothing(work: Any, said: str) -> None:
+def test_failed_comparison_changes_nothing(
+    work: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock()
-    made = comparison(work=work, limit=0.5 if work is sleeping else 600.0, clock=clock)
+    made = comparison(
+        work=functools.partial(second_after, work, tmp_path / "tried"),
+        limit=0.5 if work is sleeping else 600.0,
+        clock=clock,
+    )
     with capture_logs() as log:
         assert not look(made)
     (error,) = [each for each in log if each["log_level"] == "error"]
@@ -295,7 +315,8 @@ def test_failed_comparison_changes_nothing(work: Any, said: str) -> None:
     assert not look(made), "it is not tried again at once"
     assert made.failures == 1
     clock.now += RETRY_SECONDS
-    made._work, made._limit = second_member, 600.0
+    (tmp_path / "tried").touch()
+    monkeypatch.setattr(live_comparison, "ask_process", work_here)
     assert look(made)
 
 
@@ -377,7 +398,7 @@ def test_changes_that_trigger_a_comparison() -> None:
 
 def fitted_to(folder: Path, nodes: Sequence[Node]) -> Path:
     """A prepared file whose card says that it was compared on these nodes."""
-    workload = live_comparison._workload(nodes, PODS)
+    workload = live_comparison.cluster_workload(nodes, PODS)
     with policy_path("steersman") as path:
         card, arrays = prepare_policy(path, workload, resolve("steersman").members[2])
     made = ComparedOn(len(nodes), shapes_digest(node_shapes(nodes)), 8)
@@ -440,14 +461,14 @@ def test_member_of_a_real_comparison_is_the_one_of_every_command() -> None:
     made = comparison("rules")
     assert look(made)
     assert made.choice.policy.name == "rules"
-    workload = live_comparison._workload(some_nodes(), PODS)
+    workload = live_comparison.cluster_workload(some_nodes(), PODS)
     promised = Simulator(workload).member(resolve("rules"))
     assert (made.choice.member, made.choice.evidence) == (promised.policy.name, promised.evidence)
 
 
 def test_policy_that_is_a_rule_is_not_compared_with_itself(tmp_path: Path) -> None:
     file = tmp_path / "best-fit.safetensors"
-    workload = live_comparison._workload(some_nodes(), PODS)
+    workload = live_comparison.cluster_workload(some_nodes(), PODS)
     with policy_path("rules") as path:
         write_policy(file, *prepare_policy(path, workload, heuristic("best-fit")))
     choice = live_comparison.compare((workload, resolve(str(file))))
@@ -455,7 +476,7 @@ def test_policy_that_is_a_rule_is_not_compared_with_itself(tmp_path: Path) -> No
 
 
 def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -> None:
-    workload = live_comparison._workload(some_nodes(), PODS)
+    workload = live_comparison.cluster_workload(some_nodes(), PODS)
     portfolio = resolve("steersman")
     member = Simulator(workload).member(portfolio).policy
     with policy_path("steersman") as path:
@@ -477,7 +498,7 @@ def test_deciders_are_rebuilt_when_another_policy_decides() -> None:
 
     async def story() -> list[tuple[str, bool]]:
         policy_manager, state = PolicyManager(PolicyReloader("steersman")), ClusterState(some_nodes())
-        policy_manager.comparison._work = second_member
+        policy_manager.comparison = PolicyComparison(policy_manager.file, work=second_member)
         for each in PODS:
             policy_manager.profile.see(each)
         await policy_manager.begin(state)
@@ -559,9 +580,9 @@ def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatc
         policy_manager.profile.see(PODS[3])
         with monkeypatch.context() as patch, capture_logs() as log:
             patch.setattr(policy_manager_module, "leftover_arrays", dying)
-            assert not await policy_manager._rebuild_profile(state)
+            await policy_manager.begin(state)
             patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
-            assert not await policy_manager._rebuild_profile(state)
+            await policy_manager.begin(state)
         assert [each["event"] for each in log] == [
             "the workload profile could not be rebuilt; the previous one stays"
         ] * 2
@@ -569,7 +590,7 @@ def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatc
             True
         ] * 2
         assert policy_manager.profile.pods == former
-        assert await policy_manager._rebuild_profile(state)
+        await policy_manager.begin(state)
         assert len(policy_manager.profile.pods) == 2
 
     asyncio.run(story())
@@ -588,17 +609,19 @@ def test_no_comparison_during_a_burst_of_pods(monkeypatch: pytest.MonkeyPatch) -
         looks.append(len(classes))
         return False
 
-    async def sleep(_: float) -> None:
+    async def sleep(seconds: float) -> None:
+        if seconds == policy_manager_module.GROWTH_INTERVAL_SECONDS:
+            await asyncio.Event().wait()  # the profile is another matter
         more = next(coming, None)
         if more is None:
-            raise asyncio.CancelledError
+            raise TimeoutError
         for _ in range(more):
             policy_manager.profile.see(PODS[0])
 
     monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
     monkeypatch.setattr(policy_manager_module.asyncio, "sleep", sleep)
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(policy_manager._keep_choice(lambda: state, lambda: None))
+    with pytest.raises(ExceptionGroup):
+        asyncio.run(policy_manager.keep(lambda: state, lambda: None))
     assert looks == [0, 90, 91, 111]
 
 

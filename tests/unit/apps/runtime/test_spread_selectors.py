@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from tests.support.errors import raises
 from tests.support.kube_decisions import KubeDecisions
+from tests.support.kubeconfig import unreachable
 from tests.support.objects import node_from_object
 from tests.support.servers.fake_api_server import failure, listed
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, on_double
@@ -32,7 +32,6 @@ from steersman.core.errors import UsageError
 from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
@@ -55,16 +54,15 @@ class Live:
     """
 
     def __init__(self, profile: KubeProfile = DEFAULT_PROFILE) -> None:
-        config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
         self.policy = KubeSchedulerPolicy(profile=profile)
         file = PolicyReloader("live", policy=self.policy)
-        self.selectors = PolicyManager(file).selectors(Client(config))
-        self.cache = ClusterCache(Client(config), self.Told(self), self.selectors)
+        self.selectors = PolicyManager(file).selectors(unreachable())
+        self.cache = ClusterCache(unreachable(), self.Told(self), self.selectors)
         self.nodes: dict[str, Object] = {}
         self.pods: dict[str, Object] = {}
         self.selecting: dict[tuple[str, str], Object] = {}
-        self.feeds = {feed.kind.kind: feed for feed in self.selectors._feeds}
-        self._make()
+        self.feeds = {each.handler.kind.kind: each.handler for each in self.selectors.reflectors}
+        self.decide_anew()
 
     class Told(Listener):
         def __init__(self, live: "Live") -> None:
@@ -78,9 +76,9 @@ class Live:
         def on_node_problem(self, name: str, problem: str) -> None: ...
 
         def on_rebuilt(self) -> None:
-            self.live._make()
+            self.live.decide_anew()
 
-    def _make(self) -> None:
+    def decide_anew(self) -> None:
         self.decider = Decider(
             ClusterView(self.cache.state, selectors=LiveSpreadSelectors(self.selectors)), self.policy
         )

@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from tests.support.errors import raises
+from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
@@ -44,8 +44,6 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.cache import cluster_cache
-from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
 from steersman.policies.registry import resolve
@@ -225,7 +223,7 @@ def test_node_lists_are_versioned_and_evicted_by_use():
 
 
 def test_extender_reuses_an_unchanged_pending_pod():
-    client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+    client = unreachable()
     watched = Service(ServiceConfig(policy="best-fit"), client).watched
     assert watched is not None
     listed(cluster_cache.NodeFeed(watched.cache), [raw(node("large", "64"))])
@@ -264,7 +262,7 @@ def test_extender_reuses_an_unchanged_pending_pod():
 
 
 def test_names_follow_added_and_removed_nodes():
-    client = Client(KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))
+    client = unreachable()
     watched = Service(ServiceConfig(policy="best-fit"), client).watched
     assert watched is not None
     feed = cluster_cache.NodeFeed(watched.cache)
@@ -483,12 +481,16 @@ def test_replicas_are_decoded_once(monkeypatch):
     assert len(decoded) == 1
     for i in range(1500):
         pods.decode(raw(pod("web", cpu=f"{i + 1}m")))
-    assert len(pods._known) == opinions_module.PODS_KEPT
     assert len(decoded) == 1501
+    for i in range(1500 - opinions_module.PODS_KEPT, 1500):
+        pods.decode(raw(pod("web", cpu=f"{i + 1}m")))
+    assert len(decoded) == 1501, "the last ones are kept"
+    pods.decode(raw(pod("web", cpu=f"{1500 - opinions_module.PODS_KEPT}m")))
+    assert len(decoded) == 1502
     large = pod("large", app="x" * opinions_module.LARGEST_POD)
     for _ in range(2):
         pods.decode(raw(large))
-    assert len(decoded) == 1503, "what is large is not kept"
+    assert len(decoded) == 1504, "what is large is not kept"
 
 
 # Who is scored --------------------------------------------------------------------------------------------------------
@@ -607,8 +609,7 @@ def test_pods_that_differ_in_an_exclusive_volume_are_not_taken_for_replicas():
 
 def test_state_that_was_never_listed_is_infinitely_old() -> None:
     async def run() -> None:
-        config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
-        service = Service(ServiceConfig(policy="fgd"), Client(config))
+        service = Service(ServiceConfig(policy="fgd"), unreachable())
         # An alert compares it with seconds.
         assert "steersman_service_state_age_seconds +Inf" in generate_latest(service.metrics.registry).decode()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import KubeDouble, listed
 from tests.support.servers.watched_service import Ask, Object, node, pod, serve, spread
@@ -32,11 +34,6 @@ from steersman.apps.service.scoring.unknown_pods import TimeBudget
 from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache import cluster_cache
 from steersman.kubernetes.cache.cached_pod import CachedPod
-from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
-from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.decider import Decider
-from steersman.policies.registry import resolve
 
 NODES = [node(f"n{i}", "16", gpus=4, zone=f"z{i % 2}") for i in range(4)]
 RUNNING = [pod(f"there-{i}", "2", 500, f"n{i % 3}", app=f"web-{i % 2}") for i in range(8)]
@@ -155,8 +152,7 @@ KEYS, VALUES = ("app", "tier", "fresh"), ("web-0", "web-1", "other")
 
 
 def watched(policy: str = "best-fit", pods: list[Object] | None = None) -> WatchedCluster:
-    client = Client(KubeConfig(__file__, "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default"))  # type: ignore[arg-type]
-    found = Service(ServiceConfig(policy=policy, unchecked=True), client).watched
+    found = Service(ServiceConfig(policy=policy, unchecked=True), unreachable()).watched
     assert found is not None
     listed(cluster_cache.NodeFeed(found.cache), [raw(each) for each in NODES])
     listed(cluster_cache.PodFeed(found.cache), [raw(each) for each in (RUNNING if pods is None else pods)])
@@ -207,19 +203,8 @@ def described(draw: st.DrawFn) -> Object:
 def outlined(cluster: WatchedCluster) -> list[Any]:
     """What a state would grow by."""
     state = cluster.cache.state
-    kept = (state.classes, state._class_ids, state._rows, state.table._columns, state.terms._labels)
-    terms = state.terms
-    more = (
-        terms._selectors,
-        terms._owned,
-        terms._exclusive,
-        terms._keys,
-        terms._filters,
-        terms._rules,
-        terms._rule_start,
-    )
     arrays = [array.tobytes() for array in (*state.class_arrays, *state.term_arrays[:-1])]
-    return [*(len(each) for each in (*kept, *more, terms._label_sets)), *arrays, set(cluster.cache.selected)]
+    return [elements(state), *arrays, set(cluster.cache.selected)]
 
 
 @pytest.mark.parametrize("policy", ["best-fit", "fgd=2,best-fit=1", "kube-default"])
@@ -228,13 +213,13 @@ def outlined(cluster: WatchedCluster) -> list[Any]:
 def test_requested_pods_leave_no_state(policy: str, data: st.DataObject) -> None:
     there = [described_pod(data.draw(described()), i) for i in range(data.draw(st.integers(0, 3)))]
     cluster, twin = watched(policy, RUNNING + there), watched(policy, RUNNING + there)
-    monkey = TimeBudget(1.0, 1e9)
-    cluster._unknown._unknown = cluster._unknown._selecting = monkey
     waits = Pods().decode(raw(pod("waits", "3", 300, app="web-1")))
     with cluster.query(waits) as (asked, query):
         before = asked.ask(query).raw.tolist()
+    # What a state computes once is there then.
+    with cluster.query(Pods().decode(raw(hostile(0)))) as (asked, query):
+        asked.ask(query).settled()
     outline = outlined(cluster)
-    profile = twin.policy_manager._expected_pods(twin.cache.state)
     for each in data.draw(st.lists(described(), min_size=1, max_size=4)):
         decoded = Pods().decode(raw(each))
         with cluster.query(decoded) as (asked, query):
@@ -242,7 +227,7 @@ def test_requested_pods_leave_no_state(policy: str, data: st.DataObject) -> None
             refused = asked.refused(query)
         # The twin keeps apart whatever the pod selects by.
         known = PodQuery(*twin.cache.number(CachedPod(decoded.name, "", decoded, 1)))
-        expected = NodeScorer(Decider(ClusterView(twin.cache.state, profile=profile), resolve(policy)))
+        expected = NodeScorer(twin.policy_manager.decider(twin.cache))
         if policy != "kube-default":  # which begins its search where the last one ended
             assert ranking.raw.tolist() == expected.ask(known).raw.tolist(), each
         assert refused == expected.refused(known), each
@@ -282,11 +267,9 @@ def test_novel_pods_have_a_bounded_share_of_time(monkeypatch: pytest.MonkeyPatch
 
     whole = NodeScorer.ask
     monkeypatch.setattr(NodeScorer, "ask", slow)
+    budget = functools.partial(TimeBudget, clock=lambda: now[0], cpu=lambda: now[0])
+    monkeypatch.setattr(unknown_pods, "TimeBudget", budget)
     cluster = watched()
-    guests = cluster._unknown
-    guests._unknown, guests._selecting = (
-        TimeBudget(share, 0.25, lambda: now[0], lambda: now[0]) for share in (0.05, 0.01)
-    )
 
     def ask(asked: Object) -> bool:
         with cluster.query(Pods().decode(raw(asked))) as (node_scorer, query):
@@ -365,12 +348,11 @@ def test_caches_do_not_grow_with_requests(policy: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(opinions_module, "PODS_KEPT", 8)
     monkeypatch.setattr(opinions_module, "SETS_KEPT", 8)
     monkeypatch.setattr(metrics_module, "REMEMBERED", 8)
+    monkeypatch.setattr(unknown_pods, "SAVED_SECONDS", 1e9)
 
     async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
         held: list[Any] = []
-        unbounded = TimeBudget(1.0, 1e9)
         assert service.watched is not None
-        service.watched._unknown._unknown = service.watched._unknown._selecting = unbounded
         monkeypatch.setattr(api_module, "LARGE_SHARE", 1.0)
 
         async def attack(start: int) -> None:
@@ -411,19 +393,35 @@ def test_large_bodies_get_a_small_share_of_time(monkeypatch: pytest.MonkeyPatch)
     serve(NODES, RUNNING, story)
 
 
-def test_cached_lists_and_pods_are_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_lists_of_nodes_are_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opinions_module, "SETS_CHARACTERS", 10_000)
     sets = opinions_module.NodeSets()
-    for i in range(60):
-        sets.keep(opinions_module.NodeSet([f"{i}-{k}" for k in range(20)]))
-    assert sum(opinions_module._characters(each) for each in sets._known.values()) == sets._held <= 10_000
+    given = [opinions_module.NodeSet([f"{i:02}-{k:02}" for k in range(20)]) for i in range(60)]
+    for each in given:
+        sets.keep(each)
+    size = 20 * (len("00-00") + opinions_module.NAME_OVERHEAD)
+    first_kept = len(given) - 10_000 // size
+    for each in given[first_kept:]:
+        assert sets.get(each.version) is each
+    with pytest.raises(opinions_module.UnknownNodeSetError):
+        sets.get(given[first_kept - 1].version)
+
+
+def test_cached_pods_are_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opinions_module, "PODS_BYTES", 20_000)
+    decoded, decode = list[object](), opinions_module.decode_pod
+    monkeypatch.setattr(opinions_module, "decode_pod", lambda content: decoded.append(content) or decode(content))
     pods = Pods()
-    for i in range(60):
-        pods.decode(raw(pod("p", app=f"{i:02}" + "x" * 1000)))
-        pods.decode(raw(pod("p", app=f"{i:02}" + "x" * 1000)))
-    assert sum(map(len, pods._known)) == pods._held <= 20_000
-    assert len(pods._known) > 10
+    given = [raw(pod("p", app=f"{i:02}" + "x" * 1000)) for i in range(60)]
+    for each in given:
+        pods.decode(each)
+        pods.decode(each)
+    assert len(decoded) == len(given)
+    for each in given[:-11:-1]:
+        pods.decode(each)
+    assert len(decoded) == len(given), "the last ten are kept"
+    pods.decode(given[-21])
+    assert len(decoded) == len(given) + 1, "twenty of more than 1,000 bytes are not"
 
 
 def test_impossible_object_is_rejected_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +437,9 @@ def test_unknown_names_are_not_cached() -> None:
     metrics = metrics_module.ServiceMetrics()
     metrics.scored("default/" + "x" * 1000, "n0")
     metrics.scored("default/web", "n0")
-    assert list(metrics._wanted) == ["default/web"]
+    for name in ("x" * 1000, "web"):
+        metrics.bound(f"default/{name}", "n0")
+    assert metrics.registry.get_sample_value("steersman_service_agreement_total", {"agrees": "true"}) == 1
 
 
 def test_excess_names_are_rejected() -> None:

@@ -1,20 +1,17 @@
 """The cache against an oracle: after any history, the state is that of a cache which saw the end of it alone."""
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
-from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 
 
 class Listener:
@@ -46,8 +43,7 @@ class Listener:
 
 
 def cache(*, ranked: bool = False) -> ClusterCache:
-    config = KubeConfig(Path("none"), "", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
-    return ClusterCache(Client(config), Listener(), ranked=ranked)
+    return ClusterCache(unreachable(), Listener(), ranked=ranked)
 
 
 def raw(obj: object) -> msgspec.Raw:

@@ -53,7 +53,7 @@ def start(programs: Path, folder: Path, name: str, kubeconfig: Path, port: int |
     work = folder / KWOK
     work.mkdir(parents=True, exist_ok=True)
     configuration = work / "kwok.yaml"  # JSON is YAML
-    content = json.dumps(_configuration(programs, port), indent=2) + "\n" + stages()
+    content = json.dumps(kwok_configuration(programs, port), indent=2) + "\n" + stages()
     configuration.write_text(content, encoding="utf-8")
     command = ["--name", name, "create", "cluster", "--kubeconfig", str(kubeconfig), "--wait", f"{START_SECONDS}s"]
     run_kwokctl([programs / "kwokctl", *command], folder)
@@ -142,7 +142,7 @@ def stop(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def _configuration(programs: Path, port: int | None) -> dict[str, object]:
+def kwok_configuration(programs: Path, port: int | None) -> dict[str, object]:
     binaries = {
         "kubeApiserverBinary": "kube-apiserver",
         "kubeControllerManagerBinary": "kube-controller-manager",

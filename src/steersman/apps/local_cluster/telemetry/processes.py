@@ -95,7 +95,7 @@ def start(cluster_record: ClusterRecord, options: TelemetryOptions) -> None:
         "--log.level=warn",
     ]
     _wait(_launch(folder, "prometheus", command), folder, "prometheus", f"http://{LOCALHOST}:{port}/-/ready")
-    _write_json(file_of(cluster_record.name), _telemetry_config(port, options.scrape_interval))
+    _write_json(file_of(cluster_record.name), telemetry_config(port, options.scrape_interval))
 
 
 def file_of(name: str) -> Path:
@@ -137,7 +137,7 @@ def _prometheus_config(port: int, interval: float) -> dict[str, object]:
     }
 
 
-def _telemetry_config(port: int, interval: float) -> dict[str, object]:
+def telemetry_config(port: int, interval: float) -> dict[str, object]:
     network, window = DEFAULT_FEATURES[NETWORK], f"[{round(1000 * interval * RATE_SCRAPES)}ms]"
     return {
         "apiVersion": "steersman.dev/v1alpha1",

@@ -200,11 +200,11 @@ def test_missing_prometheus_error_names_its_installation(tmp_path, monkeypatch):
 
 def test_the_written_file_is_a_configuration_of_telemetry(tmp_path):
     file = tmp_path / "telemetry.yaml"
-    processes._write_json(file, processes._telemetry_config(9090, 1.0))
+    file.write_text(json.dumps(processes.telemetry_config(9090, 1.0)))
     found = read_configuration(file)
     assert (found.prometheus.url, found.refresh_seconds) == ("http://127.0.0.1:9090", 1.0)
     assert (found.max_age_seconds, found.cpu_window_seconds) == (8.0, 1.0)
-    processes._write_json(file, processes._telemetry_config(9090, 15.0))
+    file.write_text(json.dumps(processes.telemetry_config(9090, 15.0)))
     found = read_configuration(file)
     assert found.refresh_seconds == 5.0
     assert "[300000ms]" in found.features["network_received_bytes_per_second"].query
