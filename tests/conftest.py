@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import asyncio
+import inspect
 import os
 import signal
 from collections.abc import Iterator
@@ -29,6 +31,16 @@ def _logs_as_they_were() -> Iterator[None]:
     """Whatever a test does to the log, as every command does, ends with it."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Play an async test in an event loop of its own."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}))
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import json
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -17,6 +19,7 @@ from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.kubernetes.watch import Handler, object_key
 
 SETTLE_SECONDS = 0.001
+Story = Callable[..., Coroutine[Any, Any, None]]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
 
@@ -53,6 +56,31 @@ def play(main: Coroutine[Any, Any, None]) -> None:
     """Run in time that jumps."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         runner.run(main)
+
+
+def in_jumping_time(test: Story) -> Callable[..., None]:
+    """Play an async test in time that jumps."""
+    return as_test(test, lambda story: play(story()))
+
+
+def as_test(test: Story, tell: Callable[[Story], None], *given: str) -> Callable[..., None]:
+    """Have pytest see a test that tells an async one; of its arguments, those in `given` are no fixtures.
+
+    `tell` calls a story with the values of `given`, in their order.
+    """
+    signature = inspect.signature(test)
+    fixtures = [each for name, each in signature.parameters.items() if name not in given]
+
+    def played(**values: Any) -> None:
+        def story(*arguments: Any) -> Coroutine[Any, Any, None]:
+            named = zip(given, arguments, strict=True)
+            return test(**{name: value for name, value in named if name in signature.parameters}, **values)
+
+        tell(story)
+
+    functools.update_wrapper(played, test)
+    played.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+    return played
 
 
 def clock() -> float:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from tests.support.servers.fake_api_server import KubeDouble, failure, play
+from tests.support.servers.fake_api_server import KubeDouble, Story, as_test, failure, play
 
 from steersman.kubernetes.client import Client
 
@@ -133,6 +133,11 @@ def on_double(test: Callable[[LiveDouble, Client], Awaitable[None]]) -> None:
             await test(double, client)
 
     play(main())
+
+
+def with_double(test: Story) -> Callable[..., None]:
+    """Play a test with a new server, `double`, and a client of it, `client`, in time that jumps."""
+    return as_test(test, on_double, "double", "client")
 
 
 def node(name: str, cpu: str = "64", memory: str = "256Gi", pods: str = "110", **labels: str) -> Object:

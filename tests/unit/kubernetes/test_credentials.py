@@ -152,36 +152,32 @@ def put(file: Path, content: bytes) -> None:
     os.replace(new, file)
 
 
-def test_replaced_certificate_authority_needs_no_restart(tmp_path: Path) -> None:
+async def test_replaced_certificate_authority_needs_no_restart(tmp_path: Path) -> None:
     former, new, file = trustme.CA(), trustme.CA(), tmp_path / "ca.crt"
     put(file, former.cert_pem.bytes())
-
-    async def main() -> None:
-        now = [0.0]
-        async with (
-            asyncio.timeout(60),
-            api(former) as first,
-            api(new) as second,
-            Client(config(first, authority=str(file))) as client,
-        ):
-            client.credentials = Credentials(client.config, lambda: now[0])
-            other = replace(client.config, cluster=KubeCluster(second, certificate_authority=str(file)))
-            assert await client.get("/version") == {"gitVersion": "v1.37.2"}
-            client._base = other.cluster.server
-            with raises(UnreachableError):
-                await client.get("/version")
-            put(file, b"nonsense")
-            now[0] += credentials.FILES_SECONDS
-            with raises(UnreachableError):
-                await client.get("/version")
-            client._base = first
-            assert await client.get("/version"), "the former goes on"
-            client._base = second
-            put(file, new.cert_pem.bytes())
-            now[0] += credentials.FILES_SECONDS
-            assert await client.get("/version") == {"gitVersion": "v1.37.2"}
-
-    asyncio.run(main())
+    now = [0.0]
+    async with (
+        asyncio.timeout(60),
+        api(former) as first,
+        api(new) as second,
+        Client(config(first, authority=str(file))) as client,
+    ):
+        client.credentials = Credentials(client.config, lambda: now[0])
+        other = replace(client.config, cluster=KubeCluster(second, certificate_authority=str(file)))
+        assert await client.get("/version") == {"gitVersion": "v1.37.2"}
+        client._base = other.cluster.server
+        with raises(UnreachableError):
+            await client.get("/version")
+        put(file, b"nonsense")
+        now[0] += credentials.FILES_SECONDS
+        with raises(UnreachableError):
+            await client.get("/version")
+        client._base = first
+        assert await client.get("/version"), "the former goes on"
+        client._base = second
+        put(file, new.cert_pem.bytes())
+        now[0] += credentials.FILES_SECONDS
+        assert await client.get("/version") == {"gitVersion": "v1.37.2"}
 
 
 @given(st.lists(st.booleans(), max_size=12))

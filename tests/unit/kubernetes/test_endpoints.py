@@ -115,23 +115,20 @@ def samples_of(metrics: SchedulerMetrics) -> list[tuple[Any, float]]:
     return list(samples(generate_latest(metrics.registry).decode()).items())
 
 
-def test_watch_restarts_exclude_the_first_list() -> None:
+async def test_watch_restarts_exclude_the_first_list() -> None:
     class Nobody:
         def keep(self, keys: set[str]) -> None: ...
 
         def change(self, kind: str, obj: Any) -> None: ...
 
-    async def main() -> None:
-        async with KubeDouble() as server, Client(server.config()) as client:
-            reflector = Reflector(client, "/api/v1/nodes", Nobody())
-            metrics = SchedulerMetrics(MetricSources(reflectors={"nodes": reflector}))
-            assert dict(samples_of(metrics))["steersman_relists_total", (("resource", "nodes"),)] == 0
-            reflector.lists, reflector.watches = 2, 5
-            found = dict(samples_of(metrics))
-            assert found["steersman_relists_total", (("resource", "nodes"),)] == 1
-            assert found["steersman_watch_restarts_total", (("resource", "nodes"),)] == 4
-
-    asyncio.run(main())
+    async with KubeDouble() as server, Client(server.config()) as client:
+        reflector = Reflector(client, "/api/v1/nodes", Nobody())
+        metrics = SchedulerMetrics(MetricSources(reflectors={"nodes": reflector}))
+        assert dict(samples_of(metrics))["steersman_relists_total", (("resource", "nodes"),)] == 0
+        reflector.lists, reflector.watches = 2, 5
+        found = dict(samples_of(metrics))
+        assert found["steersman_relists_total", (("resource", "nodes"),)] == 1
+        assert found["steersman_watch_restarts_total", (("resource", "nodes"),)] == 4
 
 
 def test_probes_report_what_is_missing() -> None:

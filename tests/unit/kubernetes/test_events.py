@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.servers.fake_api_server import KubeDouble, clock, failure, play
+from tests.support.servers.fake_api_server import KubeDouble, clock, failure, in_jumping_time, play
 
 from steersman.kubernetes import events
 from steersman.kubernetes.client import Client
@@ -192,23 +192,21 @@ def test_remaining_events_are_written_at_the_end() -> None:
     assert len(written(ended[0])) == 200
 
 
-def test_shutdown_does_not_wait_for_a_dead_server() -> None:
-    async def main() -> None:
-        async def hang(_: web.Request) -> None:
-            await asyncio.sleep(1000)
+@in_jumping_time
+async def test_shutdown_does_not_wait_for_a_dead_server() -> None:
+    async def hang(_: web.Request) -> None:
+        await asyncio.sleep(1000)
 
-        async with KubeDouble() as server, Client(server.config()) as client:
-            server.fault = hang
-            async with EventRecorder(client, clock=clock) as recorder:
-                for index in range(50):
-                    recorder.record(pod(index), "Scheduled", "yes")
-                await asyncio.sleep(1)
-                began = clock()
-            assert clock() - began < 5.1
-            assert recorder.dropped == 50
-            server.fault = None
-
-    play(main())
+    async with KubeDouble() as server, Client(server.config()) as client:
+        server.fault = hang
+        async with EventRecorder(client, clock=clock) as recorder:
+            for index in range(50):
+                recorder.record(pod(index), "Scheduled", "yes")
+            await asyncio.sleep(1)
+            began = clock()
+        assert clock() - began < 5.1
+        assert recorder.dropped == 50
+        server.fault = None
 
 
 def test_short_outage_loses_no_events() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from tests.support.servers.fake_api_server import Fault, clock, failure
-from tests.support.servers.live_cluster import NODES, LiveDouble, node, on_double
+from tests.support.servers.live_cluster import NODES, LiveDouble, node, on_double, with_double
 
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.kubernetes import watch
@@ -90,36 +90,37 @@ def test_malformed_stream_is_retried_with_backoff() -> None:
     assert 5 < asked_in_a_minute(nonsense) < 40
 
 
-def test_relist_reports_missed_changes() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.put(NODES, node("one"))
-        names = Names()
-        reflector = Reflector(client, NODES, names)
-        task = asyncio.create_task(reflector.run())
-        await reflector.synced.wait()
-        for turn in range(3):
-            while not double.watches:
-                await asyncio.sleep(0.01)
-            double.watches.clear()  # open still, and silent
-            double.put(NODES, node(f"new-{turn}"))
-            began = clock()
-            await reflector.relist()
-            assert f"new-{turn}" in names.there
-            assert clock() - began < 0.05  # it is no failure, after which one would wait
+@with_double
+async def test_relist_reports_missed_changes(double: LiveDouble, client: Client) -> None:
+    double.put(NODES, node("one"))
+    names = Names()
+    reflector = Reflector(client, NODES, names)
+    task = asyncio.create_task(reflector.run())
+    await reflector.synced.wait()
+    for turn in range(3):
         while not double.watches:
             await asyncio.sleep(0.01)
-        double.put(NODES, node("last"))
-        await asyncio.sleep(0.5)
-        assert "last" in names.there  # the watch goes on from there
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-    on_double(test)
+        double.watches.clear()  # open still, and silent
+        double.put(NODES, node(f"new-{turn}"))
+        began = clock()
+        await reflector.relist()
+        assert f"new-{turn}" in names.there
+        assert clock() - began < 0.05  # it is no failure, after which one would wait
+    while not double.watches:
+        await asyncio.sleep(0.01)
+    double.put(NODES, node("last"))
+    await asyncio.sleep(0.5)
+    assert "last" in names.there  # the watch goes on from there
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-def test_age_counts_from_the_last_message(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@with_double
+async def test_age_counts_from_the_last_message(
+    double: LiveDouble, client: Client, hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """That is an event, or the end of a watch that the server ends."""
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=clock))
 
@@ -127,24 +128,21 @@ def test_age_counts_from_the_last_message(hangs: bool, monkeypatch: pytest.Monke
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def test(double: LiveDouble, client: Client) -> None:
-        reflector = Reflector(client, NODES, Names())
-        task = asyncio.create_task(reflector.run())
-        while not double.watches:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(SILENCE_SECONDS / 3)
-        double.put(NODES, node("last"))
+    reflector = Reflector(client, NODES, Names())
+    task = asyncio.create_task(reflector.run())
+    while not double.watches:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(SILENCE_SECONDS / 3)
+    double.put(NODES, node("last"))
+    last = clock()
+    double.fault = silent
+    await asyncio.sleep(SILENCE_SECONDS / 3)
+    assert reflector.age == 0
+    if not hangs:
+        double.end_watches()
         last = clock()
-        double.fault = silent
-        await asyncio.sleep(SILENCE_SECONDS / 3)
-        assert reflector.age == 0
-        if not hangs:
-            double.end_watches()
-            last = clock()
-        await asyncio.sleep(SILENCE_SECONDS)
-        assert reflector.age == pytest.approx(clock() - last, abs=1)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-    on_double(test)
+    await asyncio.sleep(SILENCE_SECONDS)
+    assert reflector.age == pytest.approx(clock() - last, abs=1)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -480,28 +480,28 @@ class AlternatingScheduler:
         nodes = decider.candidates(query)
         scorer = decider.live.scorer
         assert isinstance(scorer, AgentScorer)
-        self._seen, self._outcome = scorer.observe(query, nodes), scorer.outcome(query, nodes, 0)
+        self.seen, self.outcome = scorer.observe(query, nodes), scorer.outcome(query, nodes, 0)
         if closed_slot is not None:
-            self._seen["mask"][closed_slot] = 0
-        self._previous: DecisionOutcome | None = None
-        self._count = 0
+            self.seen["mask"][closed_slot] = 0
+        self.previous: DecisionOutcome | None = None
+        self.count = 0
         self.agent: Agent | None = None
 
     def send(self, answer: int | None) -> None:
         if answer is None:
             return
         slot, reward = answer, 1.0
-        self._count += 1
-        if self._count % 2 == 0:
+        self.count += 1
+        if self.count % 2 == 0:
             assert self.agent is not None
             sample, capacity = self.agent.sample, self.agent.sample.observation["mask"].shape[1]
             offered = np.arange(capacity) if sample.slots is None else sample.slots[0]
             offered = offered[sample.observation["mask"][0] > 0]
             slot, reward = next(slot for slot in range(len(NODES)) if slot not in offered), 100.0
-        self._previous = replace(self._outcome, slot=slot, reward=reward)
+        self.previous = replace(self.outcome, slot=slot, reward=reward)
 
     def recv(self) -> Question:
-        return Question(self._seen, len(NODES) - 1, self._previous)
+        return Question(self.seen, len(NODES) - 1, self.previous)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Observed:
         self.cache = self.observer.cache
         self.rng = np.random.default_rng(1)
         self.running: list[str] = []
-        self._numbers = count()
+        self.numbers = count()
         for i in range(6):
             self.cache.upsert_node(raw(node(f"n{i}", cpu=8, gpus=2 if objective == "allocation" else 0)))
         self.observer.rebuild_decider()
@@ -53,7 +53,7 @@ class Observed:
     def bind_many(self, number: int, scheduler: str = SCHEDULER) -> None:
         """Pods are bound at random; all go when the cluster is half full."""
         for _ in range(number):
-            i = next(self._numbers)
+            i = next(self.numbers)
             self.bind(f"{'abc'[i % 3]}{i}", f"n{int(self.rng.integers(6))}", scheduler=scheduler, cpu="500m")
             if len(self.running) == 24:
                 self.clear()

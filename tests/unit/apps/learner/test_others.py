@@ -102,11 +102,11 @@ class Others:
         self.observed = Observed(others=True)
         self.source: queue.Queue[ObservedBinding | None] = queue.Queue()
         self.reads = 0
-        self.buffer = TransitionBuffer(PassiveLiveEnv(self._read(), CLUSTER, max_nodes, BALANCE), most)
+        self.buffer = TransitionBuffer(PassiveLiveEnv(self.read(), CLUSTER, max_nodes, BALANCE), most)
         self.here, there = multiprocessing.Pipe()
         self.asked: list[int] = []
         self.link = OtherSchedulers(self.here)
-        threading.Thread(target=self._answer, args=(there,), daemon=True).start()
+        threading.Thread(target=self.answer, args=(there,), daemon=True).start()
 
     def bind_many(self, number: int) -> list[ObservedBinding]:
         self.observed.bind_many(number, OTHER)
@@ -120,7 +120,7 @@ class Others:
         # Two bindings are a transition, and the buffer has kept or dropped it when it reads the next one.
         until(lambda: self.reads == number + 2)
 
-    def _read(self):
+    def read(self):
         self.reads += 1
         while (binding := self.source.get()) is not None:
             yield binding
@@ -130,7 +130,7 @@ class Others:
     def fail(self) -> None:
         self.source.put(None)
 
-    def _answer(self, connection: Connection) -> None:
+    def answer(self, connection: Connection) -> None:
         try:
             while True:
                 self.asked.append(connection.recv())
@@ -293,48 +293,42 @@ async def taken(link: OtherSchedulers, holds: Callable[[], object] = lambda: Fal
     assert transitions == number
 
 
-def test_a_server_that_forbids_the_watch_is_one_warning():
+async def test_a_server_that_forbids_the_watch_is_one_warning():
     async def forbid(request: web.Request) -> web.Response | None:
         return failure(403, "Forbidden") if request.path == "/api/v1/pods" else None
 
-    async def main() -> None:
-        async with KubeDouble() as api:
-            api.fault = forbid
-            with capture_logs() as lines, observing(api) as link:
-                await taken(link, lambda: lines)
-                assert link.take(5) == []
-        (warning,) = lines
-        assert warning["log_level"] == "warning"
-        assert "403" in warning["error"]
-
-    asyncio.run(main())
+    async with KubeDouble() as api:
+        api.fault = forbid
+        with capture_logs() as lines, observing(api) as link:
+            await taken(link, lambda: lines)
+            assert link.take(5) == []
+    (warning,) = lines
+    assert warning["log_level"] == "warning"
+    assert "403" in warning["error"]
 
 
-def test_observation_resumes_after_an_outage():
+async def test_observation_resumes_after_an_outage():
     async def broken(_: web.Request) -> web.Response:
         return failure(500, "InternalError")
 
-    async def main() -> None:
-        async with KubeDouble() as api:
-            for i in range(3):
-                api.put("/api/v1/nodes", node(f"n{i}"))
+    async with KubeDouble() as api:
+        for i in range(3):
+            api.put("/api/v1/nodes", node(f"n{i}"))
 
-            def bind(first: int) -> None:
-                for i in range(first, first + 5):
-                    for on in ("", f"n{i % 3}"):
-                        api.put("/api/v1/pods", pod(f"a{i}", uid=str(i), cpu="100m", on=on, schedulerName=OTHER))
+        def bind(first: int) -> None:
+            for i in range(first, first + 5):
+                for on in ("", f"n{i % 3}"):
+                    api.put("/api/v1/pods", pod(f"a{i}", uid=str(i), cpu="100m", on=on, schedulerName=OTHER))
 
-            with capture_logs() as lines, observing(api) as link:
-                await taken(link, lambda: len(api.watchers) == 2)
-                bind(0)
-                await taken(link, number=4)
-                api.fault = broken
-                api.end_watches()
-                await asyncio.sleep(0.3)
-                api.fault = None
-                await taken(link, lambda: len(api.watchers) == 2)
-                bind(5)
-                await taken(link, number=5)
-            assert lines == []
-
-    asyncio.run(main())
+        with capture_logs() as lines, observing(api) as link:
+            await taken(link, lambda: len(api.watchers) == 2)
+            bind(0)
+            await taken(link, number=4)
+            api.fault = broken
+            api.end_watches()
+            await asyncio.sleep(0.3)
+            api.fault = None
+            await taken(link, lambda: len(api.watchers) == 2)
+            bind(5)
+            await taken(link, number=5)
+        assert lines == []

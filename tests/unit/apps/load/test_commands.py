@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.errors import raises
-from tests.support.servers.fake_api_server import play
+from tests.support.servers.fake_api_server import in_jumping_time
 
 from steersman.apps.load.live_cluster import find_target
 from steersman.apps.local_cluster import record
@@ -176,78 +176,72 @@ def test_signal_cancels_the_command_which_may_still_succeed():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_transient_api_errors_are_retried_and_rejections_are_not():
-    async def main() -> None:
-        answers: list[Exception | int] = [UnreachableError("away"), ApiError("x", 503, "", ""), 7]
-        asked = 0
+@in_jumping_time
+async def test_transient_api_errors_are_retried_and_rejections_are_not():
+    answers: list[Exception | int] = [UnreachableError("away"), ApiError("x", 503, "", ""), 7]
+    asked = 0
 
-        async def ask() -> int:
-            nonlocal asked
-            asked += 1
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-        assert await retry_transient(ask) == 7
-        answers += [ApiError("x", 403, "Forbidden", "no")]
-        with raises(ApiError):
-            await retry_transient(ask)
-        assert asked == 4
+    assert await retry_transient(ask) == 7
+    answers += [ApiError("x", 403, "Forbidden", "no")]
+    with raises(ApiError):
+        await retry_transient(ask)
+    assert asked == 4
 
-        async def never() -> None:
-            raise UnreachableError("away")
+    async def never() -> None:
+        raise UnreachableError("away")
 
-        start = asyncio.get_running_loop().time()
-        with pytest.raises(UnreachableError):
-            await retry_transient(never, patience=30)
-        assert 30 <= asyncio.get_running_loop().time() - start < 40
-
-    play(main())
+    start = asyncio.get_running_loop().time()
+    with pytest.raises(UnreachableError):
+        await retry_transient(never, patience=30)
+    assert 30 <= asyncio.get_running_loop().time() - start < 40
 
 
-def test_failing_background_task_ends_the_block_and_cancels_others():
-    async def main() -> None:
-        stopped: list[str] = []
+@in_jumping_time
+async def test_failing_background_task_ends_the_block_and_cancels_others():
+    stopped: list[str] = []
 
-        async def fail() -> None:
-            await asyncio.sleep(1)
-            raise SteersmanError("it broke")
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise SteersmanError("it broke")
 
-        async def last() -> None:
-            try:
-                await asyncio.sleep(1000)
-            finally:
-                stopped.append("last")
+    async def last() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            stopped.append("last")
 
-        with raises(SteersmanError):
-            async with BackgroundTasks(fail(), last()):
-                await asyncio.sleep(500)
-        assert asyncio.get_running_loop().time() < 2
-        async with BackgroundTasks(last()):
-            await asyncio.sleep(0)
-        assert stopped == ["last", "last"]
-
-    play(main())
+    with raises(SteersmanError):
+        async with BackgroundTasks(fail(), last()):
+            await asyncio.sleep(500)
+    assert asyncio.get_running_loop().time() < 2
+    async with BackgroundTasks(last()):
+        await asyncio.sleep(0)
+    assert stopped == ["last", "last"]
 
 
-def test_jobs_run_concurrently_and_the_first_failure_stops_the_rest():
-    async def main() -> None:
-        done: list[int] = []
+@in_jumping_time
+async def test_jobs_run_concurrently_and_the_first_failure_stops_the_rest():
+    done: list[int] = []
 
-        async def job(i: int) -> None:
-            await asyncio.sleep(1)
-            if i == 5:
-                raise SteersmanError("five")
-            done.append(i)
+    async def job(i: int) -> None:
+        await asyncio.sleep(1)
+        if i == 5:
+            raise SteersmanError("five")
+        done.append(i)
 
-        await run_concurrently([lambda i=i: job(i) for i in range(5)], 2)
-        assert (done, round(asyncio.get_running_loop().time())) == ([0, 1, 2, 3, 4], 3)
-        with raises(SteersmanError):
-            await run_concurrently([lambda i=i: job(i) for i in range(4, 20)], 2)
-        assert done == [0, 1, 2, 3, 4, 4]
-
-    play(main())
+    await run_concurrently([lambda i=i: job(i) for i in range(5)], 2)
+    assert (done, round(asyncio.get_running_loop().time())) == ([0, 1, 2, 3, 4], 3)
+    with raises(SteersmanError):
+        await run_concurrently([lambda i=i: job(i) for i in range(4, 20)], 2)
+    assert done == [0, 1, 2, 3, 4, 4]
 
 
 def test_shadow_without_write_access_fails(home, capsys):

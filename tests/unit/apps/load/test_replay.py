@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.servers.fake_api_server import clock
-from tests.support.servers.live_cluster import CONFIG_MAPS, PODS, LiveDouble, on_double
+from tests.support.servers.live_cluster import CONFIG_MAPS, PODS, LiveDouble, with_double
 from tests.support.servers.live_cluster import pod as pod_in_api
 
 from steersman.apps.load import commands, run_state
@@ -39,183 +39,155 @@ async def replay(
     return await commands.replay_pods(RunTarget(client, "default"), found, pace, lambda *_: None, resume=resume, **more)
 
 
-def test_pods_arrive_on_time_and_run_for_their_duration_after_binding():
+@with_double
+async def test_pods_arrive_on_time_and_run_for_their_duration_after_binding(double: LiveDouble, client: Client) -> None:
     found = pods((100, 160), (110, None), (130, 140))
+    double.bind_after = 2.0
+    times: dict[tuple[str, str], float] = {}
 
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.bind_after = 2.0
-        times: dict[tuple[str, str], float] = {}
+    async def note(request):
+        times[request.method, request.path] = clock()
 
-        async def note(request):
-            times[request.method, request.path] = clock()
-
-        double.fault = note
-        tally = await replay(client, found, ReplaySpeed(speed=10.0))
-        assert tally == ReplayStats(created=3, deleted=2)
-        assert sorted(double.named(PODS)) == ["p-1"]
-        assert [path for method, path in double.requests if method == "POST"] == [CONFIG_MAPS, PODS, PODS, PODS]
-        assert times["DELETE", f"{PODS}/p-0"] == pytest.approx(0.0 + 2.0 + 6.0, abs=0.1)
-        assert times["DELETE", f"{PODS}/p-2"] == pytest.approx(3.0 + 2.0 + 1.0, abs=0.1)
-        assert not double.named(CONFIG_MAPS)
-
-    on_double(test)
+    double.fault = note
+    tally = await replay(client, found, ReplaySpeed(speed=10.0))
+    assert tally == ReplayStats(created=3, deleted=2)
+    assert sorted(double.named(PODS)) == ["p-1"]
+    assert [path for method, path in double.requests if method == "POST"] == [CONFIG_MAPS, PODS, PODS, PODS]
+    assert times["DELETE", f"{PODS}/p-0"] == pytest.approx(0.0 + 2.0 + 6.0, abs=0.1)
+    assert times["DELETE", f"{PODS}/p-2"] == pytest.approx(3.0 + 2.0 + 1.0, abs=0.1)
+    assert not double.named(CONFIG_MAPS)
 
 
-def test_pods_without_times_come_at_once_or_at_a_rate():
+@with_double
+async def test_pods_without_times_come_at_once_or_at_a_rate(double: LiveDouble, client: Client) -> None:
     found = pods(*[(None, None)] * 200)
-
-    async def test(double: LiveDouble, client: Client) -> None:
-        await replay(client, found)
-        assert (len(double.named(PODS)), clock() < 0.5) == (200, True)
-        for name in list(double.named(PODS)):
-            double.remove(PODS, name)
-        start = clock()
-        await replay(client, found, ReplaySpeed(rate=50.0))
-        assert clock() - start == pytest.approx(200 / 50, abs=0.2)
-
-    on_double(test)
+    await replay(client, found)
+    assert (len(double.named(PODS)), clock() < 0.5) == (200, True)
+    for name in list(double.named(PODS)):
+        double.remove(PODS, name)
+    start = clock()
+    await replay(client, found, ReplaySpeed(rate=50.0))
+    assert clock() - start == pytest.approx(200 / 50, abs=0.2)
 
 
-def test_pods_are_counted_after_their_time_to_bind():
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.bind_after = 3.0
-        assert await replay(client, pods(*[(None, None)] * 5)) == ReplayStats(created=5)
-        assert 3.0 <= clock() < 4.0
-        double.bind_after = None
-        start = clock()
-        assert await replay(client, pods((None, None), prefix="waits")) == ReplayStats(created=1, waiting=1)
-        assert clock() - start < 15
-
-    on_double(test)
+@with_double
+async def test_pods_are_counted_after_their_time_to_bind(double: LiveDouble, client: Client) -> None:
+    double.bind_after = 3.0
+    assert await replay(client, pods(*[(None, None)] * 5)) == ReplayStats(created=5)
+    assert 3.0 <= clock() < 4.0
+    double.bind_after = None
+    start = clock()
+    assert await replay(client, pods((None, None), prefix="waits")) == ReplayStats(created=1, waiting=1)
+    assert clock() - start < 15
 
 
-def test_missing_namespaces_are_reported_or_created_on_request():
+@with_double
+async def test_missing_namespaces_are_reported_or_created_on_request(double: LiveDouble, client: Client) -> None:
     found = [*pods((None, None), namespace="b"), *pods((None, None), namespace="a"), *pods((None, None))]
-
-    async def test(double: LiveDouble, client: Client) -> None:
-        with raises(SteersmanError, "'a'", "1", "--create-namespaces"):
-            await replay(client, found)
-        assert not any(method == "POST" for method, _ in double.requests)
-        assert await replay(client, found, create_namespaces=True) == ReplayStats(created=3)
-        assert {"a", "b"} <= double.named("/api/v1/namespaces").keys()
-
-    on_double(test)
+    with raises(SteersmanError, "'a'", "1", "--create-namespaces"):
+        await replay(client, found)
+    assert not any(method == "POST" for method, _ in double.requests)
+    assert await replay(client, found, create_namespaces=True) == ReplayStats(created=3)
+    assert {"a", "b"} <= double.named("/api/v1/namespaces").keys()
 
 
-def test_creations_run_concurrently():
-    async def test(double: LiveDouble, client: Client) -> None:
-        most, now = 0, 0
+@with_double
+async def test_creations_run_concurrently(double: LiveDouble, client: Client) -> None:
+    most, now = 0, 0
 
-        async def slow(request):
-            nonlocal most, now
-            if request.method == "POST" and request.path == PODS:
-                now += 1
-                most = max(most, now)
-                await asyncio.sleep(0.2)
-                now -= 1
+    async def slow(request):
+        nonlocal most, now
+        if request.method == "POST" and request.path == PODS:
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0.2)
+            now -= 1
 
-        double.fault = slow
-        await replay(client, pods(*[(None, None)] * 300))
-        assert most == CONCURRENCY
-        assert clock() < 1.5
-
-    on_double(test)
+    double.fault = slow
+    await replay(client, pods(*[(None, None)] * 300))
+    assert most == CONCURRENCY
+    assert clock() < 1.5
 
 
-def test_replay_stops_waiting_for_unbound_pods():
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.bind_after = None
-        tally = await replay(client, pods((0, 10), (0, None)))
-        assert tally == ReplayStats(created=2, waiting=2)
-        assert clock() == pytest.approx(60.0, abs=2.0)
-
-    on_double(test)
+@with_double
+async def test_replay_stops_waiting_for_unbound_pods(double: LiveDouble, client: Client) -> None:
+    double.bind_after = None
+    tally = await replay(client, pods((0, 10), (0, None)))
+    assert tally == ReplayStats(created=2, waiting=2)
+    assert clock() == pytest.approx(60.0, abs=2.0)
 
 
 @pytest.mark.parametrize("seconds", [0.05, 1.5, 3.2, 7.5])
-def test_killed_replay_resumes_without_duplicate_pods(seconds):
+@with_double
+async def test_killed_replay_resumes_without_duplicate_pods(double: LiveDouble, client: Client, seconds) -> None:
     found = pods(*[(i * 0.1, i * 0.1 + 2.0 if i % 2 else None) for i in range(60)])
+    made: list[str] = []
+    put = double.put
 
-    async def test(double: LiveDouble, client: Client) -> None:
-        made: list[str] = []
-        put = double.put
+    def count(collection, obj):
+        if collection == PODS and (collection, obj["metadata"]["name"]) not in double.objects:
+            made.append(obj["metadata"]["name"])
+        return put(collection, obj)
 
-        def count(collection, obj):
-            if collection == PODS and (collection, obj["metadata"]["name"]) not in double.objects:
-                made.append(obj["metadata"]["name"])
-            return put(collection, obj)
-
-        double.put = count  # type: ignore[method-assign]
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await replay(client, found)
-        state = json.loads(double.named(CONFIG_MAPS)["steersman-workload"]["data"]["state.json"])
-        assert state["done"] <= len(made) < 61
-        with raises(SteersmanError):
-            await replay(client, found[1:], resume=True)
-        await replay(client, found, resume=True)
-        assert sorted(made) == sorted(pod.name for pod in found)
-        assert sorted(double.named(PODS)) == sorted(pod.name for pod in found if pod.deletion_time is None)
-
-    on_double(test)
+    double.put = count  # type: ignore[method-assign]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await replay(client, found)
+    state = json.loads(double.named(CONFIG_MAPS)["steersman-workload"]["data"]["state.json"])
+    assert state["done"] <= len(made) < 61
+    with raises(SteersmanError):
+        await replay(client, found[1:], resume=True)
+    await replay(client, found, resume=True)
+    assert sorted(made) == sorted(pod.name for pod in found)
+    assert sorted(double.named(PODS)) == sorted(pod.name for pod in found if pod.deletion_time is None)
 
 
-def test_removed_replay_leaves_nothing():
-    async def test(double: LiveDouble, client: Client) -> None:
-        found = pods(*((float(second), None) for second in range(20)))
-        running = asyncio.create_task(replay(client, found))
-        await asyncio.sleep(5.5)
-        await run_state.clean(client, lambda *_: None)
-        assert not double.named(PODS)
-        with raises(SteersmanError):
-            await running
-        assert not double.named(PODS)
-
-    on_double(test)
+@with_double
+async def test_removed_replay_leaves_nothing(double: LiveDouble, client: Client) -> None:
+    found = pods(*((float(second), None) for second in range(20)))
+    running = asyncio.create_task(replay(client, found))
+    await asyncio.sleep(5.5)
+    await run_state.clean(client, lambda *_: None)
+    assert not double.named(PODS)
+    with raises(SteersmanError):
+        await running
+    assert not double.named(PODS)
 
 
-def test_foreign_pod_or_missing_namespace_fails_in_one_line():
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.put(PODS, pod_in_api("p-1"))
-        with raises(SteersmanError, "default/p-1"):
-            await replay(client, pods((None, None), (None, None)))
-        await run_state.clean(client, lambda *_: None)
-        assert list(double.named(PODS)) == ["p-1"]
-        with raises(SteersmanError, "'prod'", "--create-namespaces"):
-            await replay(client, pods((None, None), namespace="prod"))
-
-    on_double(test)
+@with_double
+async def test_foreign_pod_or_missing_namespace_fails_in_one_line(double: LiveDouble, client: Client) -> None:
+    double.put(PODS, pod_in_api("p-1"))
+    with raises(SteersmanError, "default/p-1"):
+        await replay(client, pods((None, None), (None, None)))
+    await run_state.clean(client, lambda *_: None)
+    assert list(double.named(PODS)) == ["p-1"]
+    with raises(SteersmanError, "'prod'", "--create-namespaces"):
+        await replay(client, pods((None, None), namespace="prod"))
 
 
-def test_api_rejection_names_the_pod():
-    async def test(double: LiveDouble, client: Client) -> None:
-        from tests.support.servers.fake_api_server import failure
+@with_double
+async def test_api_rejection_names_the_pod(double: LiveDouble, client: Client) -> None:
+    from tests.support.servers.fake_api_server import failure
 
-        async def refuse(request):
-            return failure(403, "Forbidden") if request.method == "POST" and request.path == PODS else None
+    async def refuse(request):
+        return failure(403, "Forbidden") if request.method == "POST" and request.path == PODS else None
 
-        double.fault = refuse
-        with raises(SteersmanError, "default/p-0"):
-            await replay(client, pods((None, None)))
-
-    on_double(test)
+    double.fault = refuse
+    with raises(SteersmanError, "default/p-0"):
+        await replay(client, pods((None, None)))
 
 
-def test_priorities_become_classes_and_existing_ones_are_used():
-    async def test(double: LiveDouble, client: Client) -> None:
-        classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
-        double.put(classes, {"metadata": {"name": "theirs"}, "value": 7})
-        found = [
-            replace(pod, priority=value) for pod, value in zip(pods(*[(None, None)] * 4), (0, 7, 8, -3), strict=True)
-        ]
-        await replay(client, found)
-        named = {name: pod["spec"].get("priorityClassName") for name, pod in double.named(PODS).items()}
-        assert named == {"p-0": None, "p-1": "theirs", "p-2": "steersman-8", "p-3": "steersman-minus-3"}
-        assert double.named(classes)["steersman-minus-3"]["value"] == -3
-        with raises(SteersmanError, "2000000000", "1000000000"):
-            await replay(client, [replace(found[0], name="x", priority=2_000_000_000)])
-
-    on_double(test)
+@with_double
+async def test_priorities_become_classes_and_existing_ones_are_used(double: LiveDouble, client: Client) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    double.put(classes, {"metadata": {"name": "theirs"}, "value": 7})
+    found = [replace(pod, priority=value) for pod, value in zip(pods(*[(None, None)] * 4), (0, 7, 8, -3), strict=True)]
+    await replay(client, found)
+    named = {name: pod["spec"].get("priorityClassName") for name, pod in double.named(PODS).items()}
+    assert named == {"p-0": None, "p-1": "theirs", "p-2": "steersman-8", "p-3": "steersman-minus-3"}
+    assert double.named(classes)["steersman-minus-3"]["value"] == -3
+    with raises(SteersmanError, "2000000000", "1000000000"):
+        await replay(client, [replace(found[0], name="x", priority=2_000_000_000)])
 
 
 def test_created_pod_equals_the_trace_pod():

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from tests.support.errors import raises
 from tests.support.servers.fake_api_server import failure
-from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod, with_double
 
 from steersman.apps.recorder.live_workload import OPTIONAL, REQUIRED, Resource, read_workload
 from steersman.core.errors import SteersmanError
@@ -108,64 +108,58 @@ def test_live_workload_equals_the_file_workload(tmp_path: Path, running: Running
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_forbidden_kinds_are_skipped_with_one_line(status: int) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        full(double)
-        refused = ("daemonsets", "poddisruptionbudgets", "persistentvolumeclaims")
+@with_double
+async def test_forbidden_kinds_are_skipped_with_one_line(double: LiveDouble, client: Client, status: int) -> None:
+    full(double)
+    refused = ("daemonsets", "poddisruptionbudgets", "persistentvolumeclaims")
 
-        async def fault(request: web.Request) -> web.StreamResponse | None:
-            return failure(status, "Refused") if request.path.endswith(refused) else None
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        return failure(status, "Refused") if request.path.endswith(refused) else None
 
-        double.fault = fault
-        found = await read_workload(client, "prod")
-        (said,) = [warning for warning in found.warnings if "permission" in warning]
-        assert said == (
-            "prod: no permission to list daemonsets, persistentvolumeclaims, poddisruptionbudgets; they are left out"
-        )
-        assert not [each for each in found.pods if each.name.startswith("daemonset")]
-
-    on_double(test)
+    double.fault = fault
+    found = await read_workload(client, "prod")
+    (said,) = [warning for warning in found.warnings if "permission" in warning]
+    assert said == (
+        "prod: no permission to list daemonsets, persistentvolumeclaims, poddisruptionbudgets; they are left out"
+    )
+    assert not [each for each in found.pods if each.name.startswith("daemonset")]
 
 
 @pytest.mark.parametrize("resource", REQUIRED)
-def test_without_nodes_or_pods_there_is_no_workload(resource: Resource) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        full(double)
+@with_double
+async def test_without_nodes_or_pods_there_is_no_workload(
+    double: LiveDouble, client: Client, resource: Resource
+) -> None:
+    full(double)
 
-        async def fault(request: web.Request) -> web.StreamResponse | None:
-            return failure(403, "Forbidden") if request.path == resource.path else None
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        return failure(403, "Forbidden") if request.path == resource.path else None
 
-        double.fault = fault
-        with pytest.raises(ApiError, match=resource.path):
-            await read_workload(client, "prod")
-
-    on_double(test)
-
-
-def test_empty_cluster_error_names_what_is_missing() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        with raises(SteersmanError):
-            await read_workload(client, "prod")
-        double.put(NODES, node("a"))
-        with raises(SteersmanError):
-            await read_workload(client, "prod")
-        found = await read_workload(client, "prod", RunningPods.FROM_NOW, lives=True)
-        assert (len(found.nodes), found.pods) == (1, ())
-
-    on_double(test)
+    double.fault = fault
+    with pytest.raises(ApiError, match=resource.path):
+        await read_workload(client, "prod")
 
 
-def test_invalid_pod_is_skipped_with_a_warning() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        full(double)
-        bad = pod("odd")
-        bad["metadata"]["annotations"] = {"alibabacloud.com/gpu-count": "many"}
-        double.put(PODS, bad)
-        found = await read_workload(client, "prod")
-        assert "odd" not in [each.name for each in found.pods]
-        assert found.warnings[0].startswith("prod: left out: the cluster, Pod default/odd, metadata.annotations")
+@with_double
+async def test_empty_cluster_error_names_what_is_missing(double: LiveDouble, client: Client) -> None:
+    with raises(SteersmanError):
+        await read_workload(client, "prod")
+    double.put(NODES, node("a"))
+    with raises(SteersmanError):
+        await read_workload(client, "prod")
+    found = await read_workload(client, "prod", RunningPods.FROM_NOW, lives=True)
+    assert (len(found.nodes), found.pods) == (1, ())
 
-    on_double(test)
+
+@with_double
+async def test_invalid_pod_is_skipped_with_a_warning(double: LiveDouble, client: Client) -> None:
+    full(double)
+    bad = pod("odd")
+    bad["metadata"]["annotations"] = {"alibabacloud.com/gpu-count": "many"}
+    double.put(PODS, bad)
+    found = await read_workload(client, "prod")
+    assert "odd" not in [each.name for each in found.pods]
+    assert found.warnings[0].startswith("prod: left out: the cluster, Pod default/odd, metadata.annotations")
 
 
 def test_objects_of_any_origin_make_a_workload() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import failure
-from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod, with_double
 from tests.unit.cluster.constraints import test_inter_pod
 
 from steersman.apps.recorder import snapshot
@@ -106,50 +106,46 @@ def test_a_snapshot_reads_back_as_the_cluster(tmp_path, name):
     )
 
 
-def test_resource_slice_devices_count():
-    async def test(double: LiveDouble, client: Client) -> None:
-        full(double)
-        waiting = pod("by-class")
-        implicit = "deviceclass.resource.kubernetes.io/gpu"
-        waiting["spec"]["containers"][0]["resources"] = {"limits": {implicit: "1"}}
-        double.put(PODS, waiting)
-        api = "/apis/resource.k8s.io/v1"
-        double.put(
-            f"{api}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
-        )
-        spec = {
-            "driver": "gpu.example.com",
-            "nodeName": "plain",
-            "pool": {"name": "plain", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
-        }
-        double.put(f"{api}/resourceslices", {"metadata": {"name": "plain"}, "spec": spec})
-        found = await snapshot.take_snapshot(client, "mine")
-        assert {each.name: each.gpu_count for each in found.nodes} == {"gpu-node": 2, "plain": 2}
-        (by_class,) = (each for each in found.pods if each.name == "by-class")
-        assert (by_class.requests.gpu_count, by_class.requests.gpu_resource) == (1, "nvidia.com/gpu")
-        assert by_class.constraints.node_features == found.nodes[1].features == (implicit,)
-
-    on_double(test)
+@with_double
+async def test_resource_slice_devices_count(double: LiveDouble, client: Client) -> None:
+    full(double)
+    waiting = pod("by-class")
+    implicit = "deviceclass.resource.kubernetes.io/gpu"
+    waiting["spec"]["containers"][0]["resources"] = {"limits": {implicit: "1"}}
+    double.put(PODS, waiting)
+    api = "/apis/resource.k8s.io/v1"
+    double.put(
+        f"{api}/deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "nvidia.com/gpu"}}
+    )
+    spec = {
+        "driver": "gpu.example.com",
+        "nodeName": "plain",
+        "pool": {"name": "plain", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+    }
+    double.put(f"{api}/resourceslices", {"metadata": {"name": "plain"}, "spec": spec})
+    found = await snapshot.take_snapshot(client, "mine")
+    assert {each.name: each.gpu_count for each in found.nodes} == {"gpu-node": 2, "plain": 2}
+    (by_class,) = (each for each in found.pods if each.name == "by-class")
+    assert (by_class.requests.gpu_count, by_class.requests.gpu_resource) == (1, "nvidia.com/gpu")
+    assert by_class.constraints.node_features == found.nodes[1].features == (implicit,)
 
 
-def test_invalid_objects_are_skipped_with_a_warning():
-    async def test(double: LiveDouble, client: Client) -> None:
-        full(double)
-        double.put(NODES, node("odd", cpu="much"))
-        for name in ("odd", "strange"):
-            bad = pod(name)
-            bad["metadata"]["annotations"] = {"alibabacloud.com/gpu-count": "many"}
-            double.put(SYSTEM, bad)
-        found = await snapshot.take_snapshot(client, "mine")
-        assert [each.name for each in found.nodes] == ["gpu-node", "plain"]
-        assert len(found.pods) == 4
-        nodes, pods, *_ = found.warnings
-        assert nodes.startswith("1 nodes make no sense and are left out: the cluster, Node odd, status.")
-        assert pods.startswith("2 pods make no sense and are left out: such as the cluster, Pod kube-system/odd, ")
-        assert "gpu-count" in pods
-
-    on_double(test)
+@with_double
+async def test_invalid_objects_are_skipped_with_a_warning(double: LiveDouble, client: Client) -> None:
+    full(double)
+    double.put(NODES, node("odd", cpu="much"))
+    for name in ("odd", "strange"):
+        bad = pod(name)
+        bad["metadata"]["annotations"] = {"alibabacloud.com/gpu-count": "many"}
+        double.put(SYSTEM, bad)
+    found = await snapshot.take_snapshot(client, "mine")
+    assert [each.name for each in found.nodes] == ["gpu-node", "plain"]
+    assert len(found.pods) == 4
+    nodes, pods, *_ = found.warnings
+    assert nodes.startswith("1 nodes make no sense and are left out: the cluster, Node odd, status.")
+    assert pods.startswith("2 pods make no sense and are left out: such as the cluster, Pod kube-system/odd, ")
+    assert "gpu-count" in pods
 
 
 def test_snapshot_contains_no_secrets(tmp_path):

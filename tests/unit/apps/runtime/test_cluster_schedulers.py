@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from tests.support.servers.fake_api_server import failure
-from tests.support.servers.live_cluster import NODES, LiveDouble, node, on_double
+from tests.support.servers.live_cluster import NODES, LiveDouble, node, with_double
 
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler, find_schedulers, flags_of, mounted
 from steersman.kubernetes.client import Client
@@ -31,47 +31,41 @@ def deployment(name: str, *flags: str, mounts: list[Object], volumes: list[Objec
 CONFIG = {"mountPath": "/etc/config", "name": "config"}
 
 
-def test_schedulers_are_found() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        flags = "--config", "/etc/a.yaml", "--feature-gates=A=true"
-        double.put(f"{SYSTEM}/pods", static_pod("kube-scheduler-cp", *flags))
-        double.put(f"{SYSTEM}/pods", static_pod("kube-apiserver-cp", "--config=/x", component="kube-apiserver"))
-        double.put(f"{SYSTEM}/configmaps", {"metadata": {"name": "second"}, "data": {"my.yaml": "kind: A"}})
-        of_map = {"name": "config", "configMap": {"name": "second", "items": [{"key": "my.yaml", "path": "s.yaml"}]}}
-        flag = "--config=/etc/config/s.yaml"
-        double.put(DEPLOYMENTS, deployment("second", flag, mounts=[CONFIG], volumes=[of_map]))
-        gone = {"name": "config", "configMap": {"name": "absent"}}
-        double.put(DEPLOYMENTS, deployment("third", flag, mounts=[CONFIG], volumes=[gone]))
-        double.put(DEPLOYMENTS, deployment("web", flag, mounts=[CONFIG], volumes=[of_map], image="web"))
-        arguments = ["server", "--kube-scheduler-arg", "config=/etc/k3s.yaml", "--kube-scheduler-arg=v=2"]
-        for name, given in (("server", arguments), ("agent", ["agent"]), ("odd", "x")):
-            k3s = node(name)
-            k3s["metadata"]["annotations"] = {"k3s.io/node-args": json.dumps(given)}
-            double.put(NODES, k3s)
-        where = "Deployment kube-system/second"
-        assert await find_schedulers(client) == [
-            FoundScheduler("pod kube-system/kube-scheduler-cp", "cp", "/etc/a.yaml", "A=true"),
-            FoundScheduler(where, "", "/etc/config/s.yaml", "", "ConfigMap kube-system/second", "kind: A"),
-            FoundScheduler(
-                "Deployment kube-system/third", "", "/etc/config/s.yaml", "", "ConfigMap kube-system/absent"
-            ),
-            FoundScheduler("K3s on node server", "server", "/etc/k3s.yaml"),
-        ]
-
-    on_double(test)
+@with_double
+async def test_schedulers_are_found(double: LiveDouble, client: Client) -> None:
+    flags = "--config", "/etc/a.yaml", "--feature-gates=A=true"
+    double.put(f"{SYSTEM}/pods", static_pod("kube-scheduler-cp", *flags))
+    double.put(f"{SYSTEM}/pods", static_pod("kube-apiserver-cp", "--config=/x", component="kube-apiserver"))
+    double.put(f"{SYSTEM}/configmaps", {"metadata": {"name": "second"}, "data": {"my.yaml": "kind: A"}})
+    of_map = {"name": "config", "configMap": {"name": "second", "items": [{"key": "my.yaml", "path": "s.yaml"}]}}
+    flag = "--config=/etc/config/s.yaml"
+    double.put(DEPLOYMENTS, deployment("second", flag, mounts=[CONFIG], volumes=[of_map]))
+    gone = {"name": "config", "configMap": {"name": "absent"}}
+    double.put(DEPLOYMENTS, deployment("third", flag, mounts=[CONFIG], volumes=[gone]))
+    double.put(DEPLOYMENTS, deployment("web", flag, mounts=[CONFIG], volumes=[of_map], image="web"))
+    arguments = ["server", "--kube-scheduler-arg", "config=/etc/k3s.yaml", "--kube-scheduler-arg=v=2"]
+    for name, given in (("server", arguments), ("agent", ["agent"]), ("odd", "x")):
+        k3s = node(name)
+        k3s["metadata"]["annotations"] = {"k3s.io/node-args": json.dumps(given)}
+        double.put(NODES, k3s)
+    where = "Deployment kube-system/second"
+    assert await find_schedulers(client) == [
+        FoundScheduler("pod kube-system/kube-scheduler-cp", "cp", "/etc/a.yaml", "A=true"),
+        FoundScheduler(where, "", "/etc/config/s.yaml", "", "ConfigMap kube-system/second", "kind: A"),
+        FoundScheduler("Deployment kube-system/third", "", "/etc/config/s.yaml", "", "ConfigMap kube-system/absent"),
+        FoundScheduler("K3s on node server", "server", "/etc/k3s.yaml"),
+    ]
 
 
-def test_what_may_not_be_read_is_left_out() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.put(f"{SYSTEM}/pods", static_pod("kube-scheduler-cp"))
+@with_double
+async def test_what_may_not_be_read_is_left_out(double: LiveDouble, client: Client) -> None:
+    double.put(f"{SYSTEM}/pods", static_pod("kube-scheduler-cp"))
 
-        async def refuse(request: web.Request) -> web.Response | None:
-            return None if request.path.endswith("/nodes") else failure(403, "Forbidden")
+    async def refuse(request: web.Request) -> web.Response | None:
+        return None if request.path.endswith("/nodes") else failure(403, "Forbidden")
 
-        double.fault = refuse
-        assert await find_schedulers(client) == []
-
-    on_double(test)
+    double.fault = refuse
+    assert await find_schedulers(client) == []
 
 
 @pytest.mark.parametrize(

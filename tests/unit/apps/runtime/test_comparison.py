@@ -568,32 +568,24 @@ async def not_due(*_: object) -> bool:
     return False
 
 
-def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_profile_rebuild_keeps_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leftover tables are computed by a process, which the kernel may kill and may have no memory to start."""
-
-    async def story() -> None:
-        policy_manager, state = PolicyManager(PolicyReloader("steersman"), unchecked=True), ClusterState(some_nodes())
-        policy_manager.profile.see(PODS[0])
+    policy_manager, state = PolicyManager(PolicyReloader("steersman"), unchecked=True), ClusterState(some_nodes())
+    policy_manager.profile.see(PODS[0])
+    await policy_manager.begin(state)
+    former = policy_manager.profile.pods
+    assert len(former) == 1
+    policy_manager.profile.see(PODS[3])
+    with monkeypatch.context() as patch, capture_logs() as log:
+        patch.setattr(policy_manager_module, "leftover_arrays", dying)
         await policy_manager.begin(state)
-        former = policy_manager.profile.pods
-        assert len(former) == 1
-        policy_manager.profile.see(PODS[3])
-        with monkeypatch.context() as patch, capture_logs() as log:
-            patch.setattr(policy_manager_module, "leftover_arrays", dying)
-            await policy_manager.begin(state)
-            patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
-            await policy_manager.begin(state)
-        assert [each["event"] for each in log] == [
-            "the workload profile could not be rebuilt; the previous one stays"
-        ] * 2
-        assert ["a worker process died" in log[0]["error"], "no process could be started" in log[1]["error"]] == [
-            True
-        ] * 2
-        assert policy_manager.profile.pods == former
+        patch.setattr("multiprocessing.context.SpawnProcess.start", no_memory)
         await policy_manager.begin(state)
-        assert len(policy_manager.profile.pods) == 2
-
-    asyncio.run(story())
+    assert [each["event"] for each in log] == ["the workload profile could not be rebuilt; the previous one stays"] * 2
+    assert ["a worker process died" in log[0]["error"], "no process could be started" in log[1]["error"]] == [True] * 2
+    assert policy_manager.profile.pods == former
+    await policy_manager.begin(state)
+    assert len(policy_manager.profile.pods) == 2
 
 
 def no_memory(_: object) -> None:

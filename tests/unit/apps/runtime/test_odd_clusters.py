@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.servers.fake_api_server import failure
-from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod
+from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod, with_double
 
 from steersman.apps.load.commands import RunTarget
 from steersman.apps.load.driver import (
@@ -77,45 +77,40 @@ def test_load_counts_valid_objects_and_reports_the_rest(
     assert "Pod default/odd" in lines[-1]
 
 
-def test_cluster_without_valid_nodes_reports_why() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.put("/api/v1/nodes", odd_node("odd"))
-        with raises(SteersmanError):
-            await read_nodes(client)
-
-    on_double(test)
+@with_double
+async def test_cluster_without_valid_nodes_reports_why(double: LiveDouble, client: Client) -> None:
+    double.put("/api/v1/nodes", odd_node("odd"))
+    with raises(SteersmanError):
+        await read_nodes(client)
 
 
-def test_run_in_a_missing_namespace_is_reported() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        async def refuse(_: object) -> web.Response:
-            return failure(404, "NotFound")
+@with_double
+async def test_run_in_a_missing_namespace_is_reported(double: LiveDouble, client: Client) -> None:
+    async def refuse(_: object) -> web.Response:
+        return failure(404, "NotFound")
 
-        double.fault = refuse
-        with raises(SteersmanError, "'elsewhere'", "--namespace"):
-            await RunTarget(client, "elsewhere").store.begin(RunState("run", new_id(), "", {}, 1))
-
-    on_double(test)
+    double.fault = refuse
+    with raises(SteersmanError, "'elsewhere'", "--namespace"):
+        await RunTarget(client, "elsewhere").store.begin(RunState("run", new_id(), "", {}, 1))
 
 
 @pytest.mark.parametrize(
     ("kind", "group"), [("deployment", "/apis/apps/v1"), ("statefulset", "/apis/apps/v1"), ("job", "/apis/batch/v1")]
 )
-def test_clean_reports_controllers_or_deletes_them(kind: str, group: str) -> None:
+@with_double
+async def test_clean_reports_controllers_or_deletes_them(
+    double: LiveDouble, client: Client, kind: str, group: str
+) -> None:
     collection = f"{group}/namespaces/default/{kind}s"
-
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
-        template = {"metadata": {"labels": {"app": "web"}}, "spec": {}}
-        double.put(collection, {"metadata": {"name": "web"}, "spec": {"replicas": 1, "template": template}})
-        with raises(SteersmanError, kind, "default/web", "--owners"):
-            await cleaning.clean(client, lambda *_: None)
-        assert not any(method == "DELETE" for method, _ in double.requests)
-        assert await cleaning.clean(client, lambda *_: None, owners=True)
-        assert not double.named("/api/v1/namespaces/default/pods")
-        assert not double.named(collection)
-
-    on_double(test)
+    double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {}}
+    double.put(collection, {"metadata": {"name": "web"}, "spec": {"replicas": 1, "template": template}})
+    with raises(SteersmanError, kind, "default/web", "--owners"):
+        await cleaning.clean(client, lambda *_: None)
+    assert not any(method == "DELETE" for method, _ in double.requests)
+    assert await cleaning.clean(client, lambda *_: None, owners=True)
+    assert not double.named("/api/v1/namespaces/default/pods")
+    assert not double.named(collection)
 
 
 @pytest.mark.parametrize(
@@ -126,31 +121,28 @@ def test_clean_reports_controllers_or_deletes_them(kind: str, group: str) -> Non
         {"metadata": {"name": "web"}, "spec": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}},
     ],
 )
-def test_clean_ignores_idle_and_own_controllers(ours: dict[str, Any]) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.put("/apis/batch/v1/namespaces/default/jobs", ours)
-        double.put("/api/v1/namespaces/default/pods", pod("web-0"))
-        assert await cleaning.clean(client, lambda *_: None) == 1
-
-    on_double(test)
+@with_double
+async def test_clean_ignores_idle_and_own_controllers(double: LiveDouble, client: Client, ours: dict[str, Any]) -> None:
+    double.put("/apis/batch/v1/namespaces/default/jobs", ours)
+    double.put("/api/v1/namespaces/default/pods", pod("web-0"))
+    assert await cleaning.clean(client, lambda *_: None) == 1
 
 
-def test_clean_names_the_finalizer_of_a_stuck_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+@with_double
+async def test_clean_names_the_finalizer_of_a_stuck_pod(
+    double: LiveDouble, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cleaning, "PATIENCE_SECONDS", 0.1)
+    kept = pod("kept")
+    kept["metadata"] |= {"finalizers": ["example.com/stay"], "deletionTimestamp": "2024-05-01T12:00:00Z"}
+    double.put("/api/v1/namespaces/default/pods", kept)
 
-    async def test(double: LiveDouble, client: Client) -> None:
-        kept = pod("kept")
-        kept["metadata"] |= {"finalizers": ["example.com/stay"], "deletionTimestamp": "2024-05-01T12:00:00Z"}
-        double.put("/api/v1/namespaces/default/pods", kept)
+    async def keep(request: web.Request) -> web.Response | None:
+        return web.json_response({}) if request.method == "DELETE" else None
 
-        async def keep(request: web.Request) -> web.Response | None:
-            return web.json_response({}) if request.method == "DELETE" else None
-
-        double.fault = keep
-        with raises(SteersmanError, "1", "default/kept", "example.com"):
-            await cleaning.clean(client, lambda *_: None)
-
-    on_double(test)
+    double.fault = keep
+    with raises(SteersmanError, "1", "default/kept", "example.com"):
+        await cleaning.clean(client, lambda *_: None)
 
 
 @pytest.mark.parametrize(

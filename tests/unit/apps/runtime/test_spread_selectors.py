@@ -16,7 +16,7 @@ from tests.support.kube_decisions import KubeDecisions
 from tests.support.kubeconfig import unreachable
 from tests.support.objects import node_from_object
 from tests.support.servers.fake_api_server import failure, listed
-from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, on_double
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, with_double
 from tests.unit.apps.scheduler.test_binding import Notes
 from tests.unit.kubernetes.cache.test_cluster_cache import Listener, node, pod, raw
 
@@ -355,20 +355,18 @@ async def synced(selectors: Selectors) -> list[Any]:
         ),
     ],
 )
-def test_missing_permission_is_reported_with_the_remedy(
-    refused: tuple[str, ...], said: str | None, allow: str | None
+@with_double
+async def test_missing_permission_is_reported_with_the_remedy(
+    double: LiveDouble, client: Client, refused: tuple[str, ...], said: str | None, allow: str | None
 ) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        refusing(double, *refused)
-        for kind, name in (("Service", "s"), ("ReplicaSet", "r")):
-            path = KINDS[kind].path.replace("v1/", "v1/namespaces/default/")
-            double.put(path, selecting(kind, name, **({"app": "s"} if kind == "Service" else {})))
-        selectors = Selectors(client)
-        logs = await synced(selectors)
-        assert [(each["event"], each.get("allow")) for each in logs] == ([(said, allow)] if said else [])
-        assert len(LiveSpreadSelectors(selectors)()) == (not refused)
-
-    on_double(test)
+    refusing(double, *refused)
+    for kind, name in (("Service", "s"), ("ReplicaSet", "r")):
+        path = KINDS[kind].path.replace("v1/", "v1/namespaces/default/")
+        double.put(path, selecting(kind, name, **({"app": "s"} if kind == "Service" else {})))
+    selectors = Selectors(client)
+    logs = await synced(selectors)
+    assert [(each["event"], each.get("allow")) for each in logs] == ([(said, allow)] if said else [])
+    assert len(LiveSpreadSelectors(selectors)()) == (not refused)
 
 
 def test_empty_cluster_fits_no_pod() -> None:
@@ -401,30 +399,28 @@ def test_missing_gpus_are_named_by_the_requested_resource(resources: Object, not
     assert why == f"0/1 nodes are available: 1 Insufficient {word}."
 
 
-def test_scheduling_continues_without_default_spreading() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.bind_after = None
+@with_double
+async def test_scheduling_continues_without_default_spreading(double: LiveDouble, client: Client) -> None:
+    double.bind_after = None
 
-        async def fault(request: web.Request) -> web.StreamResponse | None:
-            if request.path.rpartition("/")[2] in {kind.resource for kind in SELECTING}:
-                return failure(403, "Forbidden")
-            if request.path.endswith("/binding"):
-                double.bind("web", (await request.json())["target"]["name"])
-                return web.json_response({}, status=201)
-            return None
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        if request.path.rpartition("/")[2] in {kind.resource for kind in SELECTING}:
+            return failure(403, "Forbidden")
+        if request.path.endswith("/binding"):
+            double.bind("web", (await request.json())["target"]["name"])
+            return web.json_response({}, status=201)
+        return None
 
-        double.fault = fault
-        double.put(NODES, place("n0", "a"))
-        double.put(PODS, pod("web"))
-        policy = PolicyManager(PolicyReloader("kube-default"))
-        scheduler = Scheduler(client, policy.decider, Notes(), SchedulerOptions(), selectors=policy.selectors(client))
-        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(scheduler.watch()), group.create_task(scheduler.schedule())]
-            while not double.objects[PODS, "web"]["spec"].get("nodeName"):
-                await asyncio.sleep(0.1)
-            for task in tasks:
-                task.cancel()
-        assert scheduler.cache.synced
-        assert PolicyManager(PolicyReloader("fgd")).selectors(client) is None
-
-    on_double(test)
+    double.fault = fault
+    double.put(NODES, place("n0", "a"))
+    double.put(PODS, pod("web"))
+    policy = PolicyManager(PolicyReloader("kube-default"))
+    scheduler = Scheduler(client, policy.decider, Notes(), SchedulerOptions(), selectors=policy.selectors(client))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(scheduler.watch()), group.create_task(scheduler.schedule())]
+        while not double.objects[PODS, "web"]["spec"].get("nodeName"):
+            await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+    assert scheduler.cache.synced
+    assert PolicyManager(PolicyReloader("fgd")).selectors(client) is None

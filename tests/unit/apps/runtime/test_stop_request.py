@@ -47,17 +47,14 @@ def test_results_and_errors_are_those_of_the_coroutine():
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_cancellation_of_the_waiting_task_is_no_request(is_stopped: bool):
-    async def main() -> None:
-        stop, started, cleaned = StopRequest(), threading.Event(), list[str]()
-        waiting = asyncio.create_task(stop.run(sleeping(started, cleaned)))
-        while not started.is_set():
-            await asyncio.sleep(0)
-        if is_stopped:
-            stop.set()
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert cleaned == ["cleaned"]
-
-    asyncio.run(main())
+async def test_cancellation_of_the_waiting_task_is_no_request(is_stopped: bool):
+    stop, started, cleaned = StopRequest(), threading.Event(), list[str]()
+    waiting = asyncio.create_task(stop.run(sleeping(started, cleaned)))
+    while not started.is_set():
+        await asyncio.sleep(0)
+    if is_stopped:
+        stop.set()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert cleaned == ["cleaned"]

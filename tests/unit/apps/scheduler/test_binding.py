@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 from tests.support.servers.fake_api_server import clock, failure
-from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double, pod
+from tests.support.servers.live_cluster import PODS, LiveDouble, node, pod, with_double
 
 from steersman.apps.scheduler.binder import Binder, BindOutcome, binding, is_bound_so
 from steersman.apps.scheduler.ordering import QueuedPod
@@ -54,9 +54,9 @@ class Bindings:
     def __init__(self, double: LiveDouble, *answers: Answer) -> None:
         self.double, self.answers = double, list(answers)
         self.came: list[float] = []
-        double.bind_after, double.fault = None, self._answer
+        double.bind_after, double.fault = None, self.answer
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse | None:
+    async def answer(self, request: web.Request) -> web.StreamResponse | None:
         if not request.path.endswith("/binding"):
             return None
         self.came.append(clock())
@@ -113,16 +113,16 @@ async def dropped(_: LiveDouble, request: web.Request) -> web.StreamResponse:
         ([says(500)], BindOutcome.REFUSED, 6),
     ],
 )
-def test_binding_outcome_follows_from_the_responses(answers: list[Answer], outcome: BindOutcome, attempts: int) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        bindings = Bindings(double, *answers)
-        found, _ = await Binder(client).bind(cached(double), "node-1", 0)
-        assert found is outcome
-        assert len(bindings.came) == attempts
-        placed = double.objects[PODS, "web"]["spec"].get("nodeName")
-        assert (placed == "node-1") == (outcome is BindOutcome.BOUND)
-
-    on_double(test)
+@with_double
+async def test_binding_outcome_follows_from_the_responses(
+    double: LiveDouble, client: Client, answers: list[Answer], outcome: BindOutcome, attempts: int
+) -> None:
+    bindings = Bindings(double, *answers)
+    found, _ = await Binder(client).bind(cached(double), "node-1", 0)
+    assert found is outcome
+    assert len(bindings.came) == attempts
+    placed = double.objects[PODS, "web"]["spec"].get("nodeName")
+    assert (placed == "node-1") == (outcome is BindOutcome.BOUND)
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_binding_outcome_follows_from_the_responses(answers: list[Answer], outco
         ([says(503), elsewhere], 1),
     ],
 )
-def test_binding_of_another_scheduler_counts_unless_it_may_be_ours(answers: list[Answer], count: int) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        Bindings(double, *answers)
-        binder = Binder(client)
-        await binder.bind(cached(double), "node-1", 0)
-        assert binder.taken == count
-
-    on_double(test)
+@with_double
+async def test_binding_of_another_scheduler_counts_unless_it_may_be_ours(
+    double: LiveDouble, client: Client, answers: list[Answer], count: int
+) -> None:
+    Bindings(double, *answers)
+    binder = Binder(client)
+    await binder.bind(cached(double), "node-1", 0)
+    assert binder.taken == count
 
 
 @pytest.mark.parametrize(("index", "is_so"), [("0-2", True), ("0-1", False), (None, False)])
@@ -160,40 +160,36 @@ def test_pod_with_other_devices_counts_as_bound_by_another(index: str | None, is
     assert not is_bound_so(LivePod(StoredMeta("web", annotations=notes)), wanted)
 
 
-def test_conflict_with_own_attempt_is_no_failure() -> None:
+@with_double
+async def test_conflict_with_own_attempt_is_no_failure(double: LiveDouble, client: Client) -> None:
     """The server tried again itself when its database had not answered, or a request came after its repetition."""
 
     async def done_before(double: LiveDouble, request: web.Request) -> web.StreamResponse:
         await bind(double, request)
         return failure(409, "Conflict")
 
-    async def test(double: LiveDouble, client: Client) -> None:
-        Bindings(double, done_before)
-        assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is BindOutcome.BOUND
-
-    on_double(test)
+    Bindings(double, done_before)
+    assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is BindOutcome.BOUND
 
 
 @pytest.mark.parametrize(("asked", "least", "most"), [("3", 3.0, 5.0), ("86400", 30.0, 46.0), ("soon", 0.1, 0.2)])
-def test_retry_after_is_honoured_up_to_a_limit(asked: str, least: float, most: float) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        bindings = Bindings(double, says(429, asked), bind)
-        assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is BindOutcome.BOUND
-        first, second = bindings.came
-        assert least <= second - first <= most + 0.1
-        assert not bindings.looks()  # the server says that it did nothing
+@with_double
+async def test_retry_after_is_honoured_up_to_a_limit(
+    double: LiveDouble, client: Client, asked: str, least: float, most: float
+) -> None:
+    bindings = Bindings(double, says(429, asked), bind)
+    assert (await Binder(client).bind(cached(double), "node-1", 0))[0] is BindOutcome.BOUND
+    first, second = bindings.came
+    assert least <= second - first <= most + 0.1
+    assert not bindings.looks()  # the server says that it did nothing
 
-    on_double(test)
 
-
-def test_binding_is_skipped_when_no_longer_valid() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        bindings = Bindings(double, says(503))
-        binder = Binder(client, lambda node: f"{node} is gone" if len(bindings.came) == 2 else "")
-        assert await binder.bind(cached(double), "node-1", 0) == (BindOutcome.LOST, "node-1 is gone")
-        assert len(bindings.came) == 2
-
-    on_double(test)
+@with_double
+async def test_binding_is_skipped_when_no_longer_valid(double: LiveDouble, client: Client) -> None:
+    bindings = Bindings(double, says(503))
+    binder = Binder(client, lambda node: f"{node} is gone" if len(bindings.came) == 2 else "")
+    assert await binder.bind(cached(double), "node-1", 0) == (BindOutcome.LOST, "node-1 is gone")
+    assert len(bindings.came) == 2
 
 
 class FirstNode:
@@ -237,7 +233,8 @@ def nodes_of(double: LiveDouble) -> dict[str, str]:
     return {name: each["spec"].get("nodeName", "") for name, each in double.named(PODS).items()}
 
 
-def test_recreated_pod_is_bound_after_the_binding_of_its_namesake() -> None:
+@with_double
+async def test_recreated_pod_is_bound_after_the_binding_of_its_namesake(double: LiveDouble, client: Client) -> None:
     """A pod of a StatefulSet that is bound, deleted and made anew before the binding's answer is here.
 
     The new one is under way then, and the first attempt to bind it fails after that.
@@ -254,75 +251,66 @@ def test_recreated_pod_is_bound_after_the_binding_of_its_namesake() -> None:
         await asyncio.sleep(1)
         return failure(403, "Forbidden")
 
-    async def test(double: LiveDouble, client: Client) -> None:
-        bindings = Bindings(double, replaced, refused, bind)
-        double.put("/api/v1/nodes", node("node-1"))
-        double.put(PODS, pod("web", scheduler="steersman"))
-        scheduler = made(client)
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(scheduler.watch()), group.create_task(scheduler.schedule())]
-            end = clock() + 20
-            while clock() < end and (len(bindings.came) < 2 or nodes_of(double) != {"web": "node-1"}):
-                await asyncio.sleep(0.01)
-            for task in tasks:
-                task.cancel()
-        assert len(bindings.came) == 3
-
-    on_double(test)
+    bindings = Bindings(double, replaced, refused, bind)
+    double.put("/api/v1/nodes", node("node-1"))
+    double.put(PODS, pod("web", scheduler="steersman"))
+    scheduler = made(client)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(scheduler.watch()), group.create_task(scheduler.schedule())]
+        end = clock() + 20
+        while clock() < end and (len(bindings.came) < 2 or nodes_of(double) != {"web": "node-1"}):
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+    assert len(bindings.came) == 3
 
 
-def test_malformed_response_requeues_the_pod() -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        Bindings(double, says(503))
-        double.put("/api/v1/nodes", node("node-1"))
-        there = double.put(PODS, pod("web", scheduler="steersman"))
-        scheduler = made(client)
-        scheduler.cache.upsert_node(json.dumps(double.objects["/api/v1/nodes", "node-1"]).encode())  # type: ignore[arg-type]
-        scheduler.cache.upsert_pod(json.dumps(there).encode())  # type: ignore[arg-type]
-        scheduler.decider = FirstNode()  # type: ignore[assignment]
+@with_double
+async def test_malformed_response_requeues_the_pod(double: LiveDouble, client: Client) -> None:
+    Bindings(double, says(503))
+    double.put("/api/v1/nodes", node("node-1"))
+    there = double.put(PODS, pod("web", scheduler="steersman"))
+    scheduler = made(client)
+    scheduler.cache.upsert_node(json.dumps(double.objects["/api/v1/nodes", "node-1"]).encode())  # type: ignore[arg-type]
+    scheduler.cache.upsert_pod(json.dumps(there).encode())  # type: ignore[arg-type]
+    scheduler.decider = FirstNode()  # type: ignore[assignment]
 
-        async def nonsense(*_: object) -> tuple[BindOutcome, str]:
-            raise RuntimeError("nonsense")
+    async def nonsense(*_: object) -> tuple[BindOutcome, str]:
+        raise RuntimeError("nonsense")
 
-        scheduler.binder.bind = nonsense  # type: ignore[method-assign,assignment]
-        queued = scheduler.queue.pop()
-        assert queued is not None
-        with capture_logs() as log:
-            scheduler.schedule_one(queued)
-            while scheduler.in_flight:
-                await asyncio.sleep(0)
-        assert [each["error"] for each in log] == ["RuntimeError('nonsense')"]
-        assert scheduler.queue.counts()["backoff"] == 1
-        assert not scheduler.cache.state.placements
-
-    on_double(test)
+    scheduler.binder.bind = nonsense  # type: ignore[method-assign,assignment]
+    queued = scheduler.queue.pop()
+    assert queued is not None
+    with capture_logs() as log:
+        scheduler.schedule_one(queued)
+        while scheduler.in_flight:
+            await asyncio.sleep(0)
+    assert [each["error"] for each in log] == ["RuntimeError('nonsense')"]
+    assert scheduler.queue.counts()["backoff"] == 1
+    assert not scheduler.cache.state.placements
 
 
-def test_new_leader_relists_before_deciding() -> None:
+@with_double
+async def test_new_leader_relists_before_deciding(double: LiveDouble, client: Client) -> None:
     """Its watch may be behind: here it never tells that the last leader bound a pod."""
     leads = False
-
-    async def test(double: LiveDouble, client: Client) -> None:
-        nonlocal leads
-        bindings = Bindings(double, bind)
-        double.put("/api/v1/nodes", node("node-1"))
-        double.put(PODS, pod("web", scheduler="steersman"))
-        scheduler = made(client, lambda: leads)
-        async with asyncio.TaskGroup() as group:
-            watching = group.create_task(scheduler.watch())
-            for reflector in scheduler.cache.reflectors:
-                await reflector.synced.wait()
-            await asyncio.sleep(1)
-            double.watches.clear()  # they are open still, and tell nothing more
-            double.bind("web", "node-1")
-            leads = True
-            scheduling = group.create_task(scheduler.schedule())
-            await asyncio.sleep(1)
-            assert scheduler.cache.pods["default/web"].node == "node-1"
-            lists = [reflector.lists for reflector in scheduler.cache.reflectors]
-            assert (lists[:2], sum(lists[2:])) == ([2, 2], 0)
-            assert not bindings.came
-            for task in (watching, scheduling):
-                task.cancel()
-
-    on_double(test)
+    bindings = Bindings(double, bind)
+    double.put("/api/v1/nodes", node("node-1"))
+    double.put(PODS, pod("web", scheduler="steersman"))
+    scheduler = made(client, lambda: leads)
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(scheduler.watch())
+        for reflector in scheduler.cache.reflectors:
+            await reflector.synced.wait()
+        await asyncio.sleep(1)
+        double.watches.clear()  # they are open still, and tell nothing more
+        double.bind("web", "node-1")
+        leads = True
+        scheduling = group.create_task(scheduler.schedule())
+        await asyncio.sleep(1)
+        assert scheduler.cache.pods["default/web"].node == "node-1"
+        lists = [reflector.lists for reflector in scheduler.cache.reflectors]
+        assert (lists[:2], sum(lists[2:])) == ([2, 2], 0)
+        assert not bindings.came
+        for task in (watching, scheduling):
+            task.cancel()

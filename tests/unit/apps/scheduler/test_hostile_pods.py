@@ -218,30 +218,27 @@ def test_search_for_woken_pods_does_not_read_all_pods_that_share_no_group(world:
     assert {name: len(pods) for name, pods in queue.singles.items()} == {("full", True): PODS}
 
 
-def test_scheduler_gives_way_after_some_milliseconds_of_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scheduler_gives_way_after_some_milliseconds_of_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     world = VirtualScheduler()
     # Each attempt takes a millisecond.
     monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: world.reports.failed_attempts / 1000))
 
     async def connected(_: int) -> None: ...
 
-    async def run() -> None:
-        world.apply("create", machine("node"))
-        for i in range(PODS):
-            world.apply("create", hostile_pod("tolerations", i, has_room=False, scheduler="steersman"))
-        for reflector in world.cache.reflectors:
-            reflector.synced.set()
-        monkeypatch.setattr(world.scheduler.client, "open_connections", connected)
-        loop = asyncio.create_task(world.scheduler.schedule())
-        attempts = [0]
-        while attempts[-1] < PODS:
-            await asyncio.sleep(0)
-            attempts.append(world.reports.failed_attempts)
-        loop.cancel()
-        await asyncio.gather(loop, return_exceptions=True)
-        assert max(after - before for before, after in itertools.pairwise(attempts)) <= 6
-
-    asyncio.run(run())
+    world.apply("create", machine("node"))
+    for i in range(PODS):
+        world.apply("create", hostile_pod("tolerations", i, has_room=False, scheduler="steersman"))
+    for reflector in world.cache.reflectors:
+        reflector.synced.set()
+    monkeypatch.setattr(world.scheduler.client, "open_connections", connected)
+    loop = asyncio.create_task(world.scheduler.schedule())
+    attempts = [0]
+    while attempts[-1] < PODS:
+        await asyncio.sleep(0)
+        attempts.append(world.reports.failed_attempts)
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+    assert max(after - before for before, after in itertools.pairwise(attempts)) <= 6
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import clock as loop_clock
-from tests.support.servers.fake_api_server import play
+from tests.support.servers.fake_api_server import in_jumping_time
 
 from steersman.apps.scheduler.queue import (
     FAILURES,
@@ -273,38 +273,33 @@ def test_queue_that_nobody_pops_forgets_deleted_pods(queue: SchedulingQueue, clo
     assert popped(queue) == ["first"]
 
 
-def test_queue_wakes_at_the_end_of_a_backoff() -> None:
-    async def run() -> None:
-        queue = SchedulingQueue(loop_clock)
-        queue.add(pod("a"))
-        queued = queue.pop()
-        assert queued is not None
-        queue.requeue_with_backoff(queued)
-        while queue.pop() is None:
-            async with asyncio.timeout(5):
-                await queue.wait()
-        assert loop_clock() == pytest.approx(1.0, abs=0.01)
-
-    play(run())
+@in_jumping_time
+async def test_queue_wakes_at_the_end_of_a_backoff() -> None:
+    queue = SchedulingQueue(loop_clock)
+    queue.add(pod("a"))
+    queued = queue.pop()
+    assert queued is not None
+    queue.requeue_with_backoff(queued)
+    while queue.pop() is None:
+        async with asyncio.timeout(5):
+            await queue.wait()
+    assert loop_clock() == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
-def test_wait_that_ends_by_a_wake_keeps_the_cancellation(turns: int) -> None:
+@in_jumping_time
+async def test_wait_that_ends_by_a_wake_keeps_the_cancellation(turns: int) -> None:
     """A scheduler that loses the lease as a pod arrives must end, in whichever turn of the event loop that is."""
-
-    async def run() -> None:
-        queue = SchedulingQueue(loop_clock)
-        waiting = asyncio.create_task(queue.wait(60.0))
+    queue = SchedulingQueue(loop_clock)
+    waiting = asyncio.create_task(queue.wait(60.0))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    queue.add(pod("a"))
+    for _ in range(turns):
         await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        queue.add(pod("a"))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        if waiting.cancel():  # else it has ended before
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-
-    play(run())
+    if waiting.cancel():  # else it has ended before
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
 
 
 STEPS = st.lists(

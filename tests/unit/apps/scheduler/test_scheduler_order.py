@@ -227,13 +227,13 @@ class Listing:
     """A client that lists pods, and then fails."""
 
     def __init__(self, *pods: dict[str, Any], error: SteersmanError | None = None) -> None:
-        self._pods, self._error = pods, error
+        self.pods, self.error = pods, error
 
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Listed]:
         assert query["fieldSelector"] == run_times.FINISHED
-        yield Listed([raw(each) for each in self._pods], "1")
-        if self._error is not None:
-            raise self._error
+        yield Listed([raw(each) for each in self.pods], "1")
+        if self.error is not None:
+            raise self.error
 
 
 def ended(name: str, seconds: int = 1000) -> dict[str, Any]:

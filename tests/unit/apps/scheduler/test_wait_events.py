@@ -43,13 +43,13 @@ class Story:
         self.answers: list[Callable[[], Sequence[PredictedStart]]] = []
         self.pods = {each.key: each for each in pods}
         self.events = WaitEvents(
-            self._predict, 0.001, self.pods, "steersman", lambda: self.due, self._recorder(), lambda: self.now
+            self.predict, 0.001, self.pods, "steersman", lambda: self.due, self.recorder(), lambda: self.now
         )
 
-    async def _predict(self) -> Sequence[PredictedStart]:
+    async def predict(self) -> Sequence[PredictedStart]:
         return self.answers.pop(0)()
 
-    def _recorder(self) -> Any:
+    def recorder(self) -> Any:
         story = self
 
         class Recorder:

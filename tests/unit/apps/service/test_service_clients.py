@@ -250,37 +250,34 @@ class _Request:
     """As much of a request as is read."""
 
     def __init__(self, chunks: list[bytes], length: int | None = None, *, whole: bool = False) -> None:
-        self.content_length, self.content, self._chunks, self._whole = length, self, chunks, whole
+        self.content_length, self.content, self.chunks, self.whole = length, self, chunks, whole
 
     def is_eof(self) -> bool:
-        return self._whole
+        return self.whole
 
     def read_nowait(self) -> bytes:
-        return b"".join(self._chunks)
+        return b"".join(self.chunks)
 
     async def iter_any(self):
-        for chunk in self._chunks:
+        for chunk in self.chunks:
             await asyncio.sleep(0)
             yield chunk
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_memory_of_pending_bodies_is_bounded(whole):
-    async def story() -> None:
-        bodies = BodyBudget(10)
-        with pytest.raises(HTTPRequestEntityTooLarge):
-            await bodies.read(_Request([b"12345", b"678901"], whole=whole))
-        assert bodies.held == 0
-        held = [await bodies.read(_Request([b"12345", b"67890"], whole=whole)) for _ in range(4)]
-        assert (held[0], bodies.held) == (b"1234567890", 40)
-        with pytest.raises(TooManyBodiesError):
-            await bodies.read(_Request([b"1"], whole=whole))
-        assert bodies.held == 40
-        bodies.release(held.pop())
-        assert await bodies.read(_Request([b"1"], whole=whole)) == b"1"
-        assert bodies.held == 31
-
-    asyncio.run(story())
+async def test_memory_of_pending_bodies_is_bounded(whole):
+    bodies = BodyBudget(10)
+    with pytest.raises(HTTPRequestEntityTooLarge):
+        await bodies.read(_Request([b"12345", b"678901"], whole=whole))
+    assert bodies.held == 0
+    held = [await bodies.read(_Request([b"12345", b"67890"], whole=whole)) for _ in range(4)]
+    assert (held[0], bodies.held) == (b"1234567890", 40)
+    with pytest.raises(TooManyBodiesError):
+        await bodies.read(_Request([b"1"], whole=whole))
+    assert bodies.held == 40
+    bodies.release(held.pop())
+    assert await bodies.read(_Request([b"1"], whole=whole)) == b"1"
+    assert bodies.held == 31
 
 
 class _Connection:
@@ -364,7 +361,7 @@ def test_tls_clients_need_a_valid_certificate(papers, capfd):
     assert len(capfd.readouterr().err.splitlines()) == 1, "that it listens"
 
 
-def test_certificates_and_tokens_are_reloaded(papers, tmp_path, monkeypatch):
+async def test_certificates_and_tokens_are_reloaded(papers, tmp_path, monkeypatch):
     monkeypatch.setattr("steersman.apps.service.server.CHECK_SECONDS", 0.02)
     there = {name: tmp_path / name for name in ("tls.crt", "tls.key", "token")}
 
@@ -391,22 +388,19 @@ def test_certificates_and_tokens_are_reloaded(papers, tmp_path, monkeypatch):
         while await ask(port, *asked) != 200:
             await asyncio.sleep(0.02)
 
-    async def main() -> None:
-        async with asyncio.timeout(300), served(tls=files, token_file=str(there["token"])) as port:
-            assert [await ask(port, "ca", each) for each in ("one", "two", "\xe4\udcff")] == [200, 401, 401]
-            put_papers("renewed")
-            put("token", b"two")
-            await until(port, "other-ca", "two")
-            assert [await ask(port, *each) for each in (("ca", "two"), ("other-ca", "one"))] == [0, 401]
-            put("tls.crt", b"nonsense")
-            probe = b"GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\n"
-            while "files degraded" not in (await talk(port, probe, trusting(papers, authority="other-ca")))[1]:
-                await asyncio.sleep(0.02)
-            assert await ask(port, "other-ca", "two") == 200, "the former go on"
-            put_papers("service")
-            await until(port, "ca", "two")
-
-    asyncio.run(main())
+    async with asyncio.timeout(300), served(tls=files, token_file=str(there["token"])) as port:
+        assert [await ask(port, "ca", each) for each in ("one", "two", "\xe4\udcff")] == [200, 401, 401]
+        put_papers("renewed")
+        put("token", b"two")
+        await until(port, "other-ca", "two")
+        assert [await ask(port, *each) for each in (("ca", "two"), ("other-ca", "one"))] == [0, 401]
+        put("tls.crt", b"nonsense")
+        probe = b"GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\n"
+        while "files degraded" not in (await talk(port, probe, trusting(papers, authority="other-ca")))[1]:
+            await asyncio.sleep(0.02)
+        assert await ask(port, "other-ca", "two") == 200, "the former go on"
+        put_papers("service")
+        await until(port, "ca", "two")
 
 
 @pytest.mark.parametrize(

@@ -268,34 +268,34 @@ class Terminal:
     """A terminal on which `steersman top` runs."""
 
     def __init__(self, kubeconfig: Path, columns: int, lines: int) -> None:
-        self._leader, follower = pty.openpty()
-        self.before = termios.tcgetattr(self._leader)
-        self._size(columns, lines)
+        self.leader, follower = pty.openpty()
+        self.before = termios.tcgetattr(self.leader)
+        self.size(columns, lines)
         command = [sys.executable, "-m", "steersman", "top", "--kubeconfig", str(kubeconfig)]
         kept = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
             command, stdin=follower, stdout=follower, stderr=subprocess.PIPE, env=kept | {"TERM": "xterm-256color"}
         )
-        self._follower, self.written = follower, b""
-        os.set_blocking(self._leader, False)
+        self.follower, self.written = follower, b""
+        os.set_blocking(self.leader, False)
 
-    def _size(self, columns: int, lines: int) -> None:
-        self._width, self._height = columns, lines
-        fcntl.ioctl(self._leader, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    def size(self, columns: int, lines: int) -> None:
+        self.width, self.height = columns, lines
+        fcntl.ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def read(self) -> str:
         with suppress(BlockingIOError):
             while True:
-                self.written += os.read(self._leader, 1 << 16)
+                self.written += os.read(self.leader, 1 << 16)
         return self.written.decode(errors="ignore")
 
     @property
     def lines(self) -> list[str]:
         """The newest whole frame; each begins at the top left corner."""
         for frame in reversed(self.read().split("\x1b[H")):
-            if len(lines := ESCAPE.sub("", frame).split("\r\n")) == self._height and len(lines[-1]) == self._width:
+            if len(lines := ESCAPE.sub("", frame).split("\r\n")) == self.height and len(lines[-1]) == self.width:
                 return [line.rstrip() for line in lines]
-        return [""] * self._height
+        return [""] * self.height
 
     @property
     def nodes(self) -> list[str]:
@@ -303,11 +303,11 @@ class Terminal:
 
     async def press(self, *keys: str) -> None:
         for key in keys:
-            os.write(self._leader, key.encode())
+            os.write(self.leader, key.encode())
             await asyncio.sleep(0.1)
 
     async def resize(self, columns: int, lines: int) -> None:
-        self._size(columns, lines)
+        self.size(columns, lines)
         await until(lambda: any(self.lines))
 
     async def ended(self) -> int:
@@ -315,7 +315,7 @@ class Terminal:
         await until(lambda: (self.read(), self.process.poll())[1] is not None)
         assert self.read().rindex("\x1b[?1049l") > self.read().rindex("\x1b[?1049h"), "the former screen is back"
         assert self.read().rindex("\x1b[?25h") > self.read().rindex("\x1b[?25l"), "the cursor is back"
-        assert termios.tcgetattr(self._leader) == self.before
+        assert termios.tcgetattr(self.leader) == self.before
         return self.process.returncode
 
     def close(self) -> None:
@@ -323,8 +323,8 @@ class Terminal:
         self.process.wait(30)
         assert self.process.stderr is not None
         self.process.stderr.close()
-        os.close(self._leader)
-        os.close(self._follower)
+        os.close(self.leader)
+        os.close(self.follower)
 
 
 async def until(what: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
-from tests.support.servers.fake_api_server import KubeDouble, listed, play
+from tests.support.servers.fake_api_server import KubeDouble, in_jumping_time, listed
 from tests.unit.kubernetes.cache.test_cluster_cache import Listener, by_name, cache, node, pod, raw
 
 from steersman.cluster.arrays import EXTENDED
@@ -366,27 +366,25 @@ def test_anti_affinity_with_namespace_selector_repels_pods() -> None:
     assert allowed() == [True, True]
 
 
-def test_namespaces_are_watched_on_demand() -> None:
-    async def main() -> None:
-        async with KubeDouble() as double, Client(double.config()) as client:
-            double.put("/api/v1/nodes", node("n0", labels={"zone": "0"}))
-            double.put("/api/v1/namespaces", {"metadata": {"name": "default", "labels": {"team": "red"}}})
-            tested = ClusterCache(client, Listener())
-            tasks = [asyncio.create_task(reflector.run()) for reflector in tested.reflectors]
-            await asyncio.sleep(1.0)
-            assert all(reflector.synced.is_set() for reflector in tested.reflectors)
-            assert ("GET", "/api/v1/namespaces") not in double.requests
-            double.put("/api/v1/pods", pod("a0", on="n0", affinity=apart_from(team="red")))
-            double.put("/api/v1/pods", pod("b0"))
-            await asyncio.sleep(1.0)
-            waits = tested.pods["default/b0"]
-            assert not tested.state.mask(*tested.number(waits)).any()
-            double.put("/api/v1/namespaces", {"metadata": {"name": "default", "labels": {"team": "blue"}}})
-            await asyncio.sleep(2.0)
-            waits = tested.pods["default/b0"]
-            assert tested.state.mask(*tested.number(waits)).all()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    play(main())
+@in_jumping_time
+async def test_namespaces_are_watched_on_demand() -> None:
+    async with KubeDouble() as double, Client(double.config()) as client:
+        double.put("/api/v1/nodes", node("n0", labels={"zone": "0"}))
+        double.put("/api/v1/namespaces", {"metadata": {"name": "default", "labels": {"team": "red"}}})
+        tested = ClusterCache(client, Listener())
+        tasks = [asyncio.create_task(reflector.run()) for reflector in tested.reflectors]
+        await asyncio.sleep(1.0)
+        assert all(reflector.synced.is_set() for reflector in tested.reflectors)
+        assert ("GET", "/api/v1/namespaces") not in double.requests
+        double.put("/api/v1/pods", pod("a0", on="n0", affinity=apart_from(team="red")))
+        double.put("/api/v1/pods", pod("b0"))
+        await asyncio.sleep(1.0)
+        waits = tested.pods["default/b0"]
+        assert not tested.state.mask(*tested.number(waits)).any()
+        double.put("/api/v1/namespaces", {"metadata": {"name": "default", "labels": {"team": "blue"}}})
+        await asyncio.sleep(2.0)
+        waits = tested.pods["default/b0"]
+        assert tested.state.mask(*tested.number(waits)).all()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

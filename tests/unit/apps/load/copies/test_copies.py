@@ -10,7 +10,7 @@ import yaml
 from tests.support.errors import raises
 from tests.support.kubeconfig import UNREACHABLE
 from tests.support.servers.fake_api_server import clock
-from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, on_double
+from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, on_double, with_double
 
 from steersman.apps.load.copies import CopyLoop, CopyOptions, CopyStats, check_names, read_manifest
 from steersman.apps.load.driver import RowLog
@@ -70,31 +70,29 @@ def test_all_cycles_run_and_leave_nothing(tmp_path):
     assert (one["mem_request"], one["mem_limit"]) == ("256Mi", "256Mi")
 
 
-def test_a_copy_has_its_own_name_and_selects_its_own_pods(tmp_path):
-    async def test(double: LiveDouble, client: Client) -> None:
-        options = dataclasses.replace(
-            OPTIONS,
-            scheduler_name="steersman",
-            annotations={"latencyHardConstraint": "100", "latencySoftConstraint": "20"},
-        )
-        made = loop(client, tmp_path, options)
-        async with made.following():
-            await made.create()
-            found = double.named(DEPLOYMENTS)["nginx-2"]
-            labels = found["spec"]["template"]["metadata"]["labels"]
-            assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
-            assert (labels["app"], labels["tier"], found["metadata"]["labels"]["team"]) == ("nginx-2", "front", "web")
-            assert found["metadata"]["uid"] != "of-another"
-            assert labels[RUN] == made.run_id
-            assert labels[MANAGED_BY] == "steersman"
-            assert found["spec"]["template"]["metadata"]["annotations"] == options.annotations
-            assert found["spec"]["template"]["spec"]["schedulerName"] == "steersman"
-            assert await made.settle()
-            assert made.tracker.bound == 6
-            await made.delete()
-            assert not double.named(DEPLOYMENTS)
-
-    on_double(test)
+@with_double
+async def test_a_copy_has_its_own_name_and_selects_its_own_pods(double: LiveDouble, client: Client, tmp_path) -> None:
+    options = dataclasses.replace(
+        OPTIONS,
+        scheduler_name="steersman",
+        annotations={"latencyHardConstraint": "100", "latencySoftConstraint": "20"},
+    )
+    made = loop(client, tmp_path, options)
+    async with made.following():
+        await made.create()
+        found = double.named(DEPLOYMENTS)["nginx-2"]
+        labels = found["spec"]["template"]["metadata"]["labels"]
+        assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert (labels["app"], labels["tier"], found["metadata"]["labels"]["team"]) == ("nginx-2", "front", "web")
+        assert found["metadata"]["uid"] != "of-another"
+        assert labels[RUN] == made.run_id
+        assert labels[MANAGED_BY] == "steersman"
+        assert found["spec"]["template"]["metadata"]["annotations"] == options.annotations
+        assert found["spec"]["template"]["spec"]["schedulerName"] == "steersman"
+        assert await made.settle()
+        assert made.tracker.bound == 6
+        await made.delete()
+        assert not double.named(DEPLOYMENTS)
 
 
 def test_scheduler_defaults_to_the_manifest(tmp_path):
@@ -105,63 +103,57 @@ def test_scheduler_defaults_to_the_manifest(tmp_path):
 
 
 @pytest.mark.parametrize(("seconds", "cycles"), [(1.0, 0), (3.0, 0), (8.0, 0), (15.0, 1)])
-def test_stopped_cycle_deletes_its_objects_and_is_not_counted(tmp_path, seconds, cycles):
-    async def test(double: LiveDouble, client: Client) -> None:
-        made = loop(client, tmp_path)
-        task = asyncio.create_task(made.run())
-        await asyncio.sleep(seconds)
-        assert double.named(DEPLOYMENTS)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert made.stats.cycles == cycles
-        assert not double.named(DEPLOYMENTS)
-        assert not double.named(PODS)
-
-    on_double(test)
-
-
-def test_waiting_for_unbound_pods_times_out(tmp_path):
-    async def test(double: LiveDouble, client: Client) -> None:
-        double.bind_after = None
-        said: list[str] = []
-        made = CopyLoop(client, "default", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()), say=said.append)
-        assert (await made.run()).timed_out_cycles == 2
-        waiting = made.stats.pods // made.stats.cycles
-        assert said == [
-            f"{waiting} of {waiting} pods have no node after 5 s; does scheduler 'mine' run, and have the nodes room? "
-            "The run goes on"
-        ]
-        assert clock() == pytest.approx(2 * (2 * 2.0 + 5.0 + 10.0), abs=1.0)
-
-    on_double(test)
+@with_double
+async def test_stopped_cycle_deletes_its_objects_and_is_not_counted(
+    double: LiveDouble, client: Client, tmp_path, seconds, cycles
+) -> None:
+    made = loop(client, tmp_path)
+    task = asyncio.create_task(made.run())
+    await asyncio.sleep(seconds)
+    assert double.named(DEPLOYMENTS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert made.stats.cycles == cycles
+    assert not double.named(DEPLOYMENTS)
+    assert not double.named(PODS)
 
 
-def test_foreign_deployment_is_left_alone(tmp_path):
-    async def test(double: LiveDouble, client: Client) -> None:
-        spec = {"replicas": 0, "template": {}}
-        double.put(DEPLOYMENTS, {"metadata": {"name": "nginx-2", "labels": {}}, "spec": spec})
-        with raises(SteersmanError, "nginx-2", "not of this run"):
-            await loop(client, tmp_path).run()
-        assert list(double.named(DEPLOYMENTS)) == ["nginx-2"]
+@with_double
+async def test_waiting_for_unbound_pods_times_out(double: LiveDouble, client: Client, tmp_path) -> None:
+    double.bind_after = None
+    said: list[str] = []
+    made = CopyLoop(client, "default", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()), say=said.append)
+    assert (await made.run()).timed_out_cycles == 2
+    waiting = made.stats.pods // made.stats.cycles
+    assert said == [
+        f"{waiting} of {waiting} pods have no node after 5 s; does scheduler 'mine' run, and have the nodes room? "
+        "The run goes on"
+    ]
+    assert clock() == pytest.approx(2 * (2 * 2.0 + 5.0 + 10.0), abs=1.0)
 
-    on_double(test)
+
+@with_double
+async def test_foreign_deployment_is_left_alone(double: LiveDouble, client: Client, tmp_path) -> None:
+    spec = {"replicas": 0, "template": {}}
+    double.put(DEPLOYMENTS, {"metadata": {"name": "nginx-2", "labels": {}}, "spec": spec})
+    with raises(SteersmanError, "nginx-2", "not of this run"):
+        await loop(client, tmp_path).run()
+    assert list(double.named(DEPLOYMENTS)) == ["nginx-2"]
 
 
-def test_missing_namespace_is_reported(tmp_path):
-    async def test(double: LiveDouble, client: Client) -> None:
-        made = CopyLoop(client, "nowhere", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()))
+@with_double
+async def test_missing_namespace_is_reported(double: LiveDouble, client: Client, tmp_path) -> None:
+    made = CopyLoop(client, "nowhere", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()))
 
-        async def missing(request):
-            from tests.support.servers.fake_api_server import failure
+    async def missing(request):
+        from tests.support.servers.fake_api_server import failure
 
-            return failure(404, "NotFound") if request.method == "POST" else None
+        return failure(404, "NotFound") if request.method == "POST" else None
 
-        double.fault = missing
-        with raises(SteersmanError, "'nowhere'"):
-            await made.run()
-
-    on_double(test)
+    double.fault = missing
+    with raises(SteersmanError, "'nowhere'"):
+        await made.run()
 
 
 def changed(path: str, value: object) -> str:
