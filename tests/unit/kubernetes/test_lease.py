@@ -77,6 +77,18 @@ def with_server(test: Story) -> Callable[..., None]:
     return as_test(test, lambda story: play(served(story)), "server", "client")
 
 
+def lose_an_answer(server: KubeDouble) -> None:
+    """Have the next change be made, and its answer be lost."""
+
+    async def lose(request: web.Request) -> None:
+        if request.method == "PUT":
+            server.fault = None
+            server.put(LEASES, await request.json())
+            await asyncio.sleep(1000)
+
+    server.fault = lose
+
+
 def spec(server: KubeDouble) -> dict[str, Any]:
     found: dict[str, Any] = server.objects[LEASES, "steersman"]["spec"]
     return found
@@ -224,14 +236,7 @@ async def test_transient_failures_keep_the_lease(server: KubeDouble, client: Cli
 async def test_lost_response_is_no_conflict(server: KubeDouble, client: Client) -> None:
     candidate = Candidate(client, "first")
     await leading(candidate)
-
-    async def lose(request: web.Request) -> None:
-        if request.method == "PUT":
-            server.fault = None
-            server.put(LEASES, await request.json())
-            await asyncio.sleep(1000)
-
-    server.fault = lose
+    lose_an_answer(server)
     await asyncio.sleep(30)
     assert len(candidate.began) == 1
     assert not candidate.ended
@@ -306,14 +311,7 @@ async def test_a_new_leader_knows_whether_the_last_one_released_the_lease(client
 async def test_new_leader_detects_its_predecessor_after_a_lost_response(server: KubeDouble, client: Client) -> None:
     held = {"holderIdentity": "gone", "leaseDurationSeconds": 1}
     server.put(LEASES, {"metadata": {"name": "steersman"}, "spec": held})
-
-    async def lose(request: web.Request) -> None:
-        if request.method == "PUT":
-            server.fault = None
-            server.put(LEASES, await request.json())
-            await asyncio.sleep(1000)
-
-    server.fault = lose
+    lose_an_answer(server)
     candidate = Candidate(client, "new")
     await leading(candidate)
     assert candidate.election.succeeds

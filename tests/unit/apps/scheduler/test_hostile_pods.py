@@ -30,6 +30,11 @@ def machine(name: str, cpu: str = "8") -> Object:
     return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
 
 
+def fill(world: VirtualScheduler, kind: str, *, has_room: bool = False) -> None:
+    for i in range(PODS):
+        world.apply("create", hostile_pod(kind, i, has_room=has_room, scheduler="steersman"))
+
+
 def small_pod(name: str, namespace: str = "other") -> Object:
     container = {"name": "c", "resources": {"requests": {"cpu": "100m"}}}
     spec = {"schedulerName": "steersman", "containers": [container]}
@@ -55,8 +60,7 @@ def test_pods_that_fit_nowhere_leave_a_bounded_number_of_classes_and_rules(
     # It is what their rules about other pods refuse.
     world.apply("create", small_pod("running", "full"))
     world.run()
-    for i in range(PODS):
-        world.apply("create", hostile_pod(kind, i, has_room=has_room, scheduler="steersman"))
+    fill(world, kind, has_room=has_room)
     world.run()
     state = world.scheduler.cache.state
     assert state.numbers <= NUMBERS_OF_WAITING + RULES_OF_A_POD
@@ -70,8 +74,7 @@ def test_pods_that_fit_nowhere_leave_a_bounded_number_of_classes_and_rules(
 @in_event_loop
 def test_pods_of_others_wait_for_a_bounded_number_of_attempts(world: VirtualScheduler) -> None:
     world.apply("create", machine("node"))
-    for i in range(PODS):
-        world.apply("create", hostile_pod("anti-affinity", i, has_room=False, scheduler="steersman"))
+    fill(world, "anti-affinity")
     world.apply("create", small_pod("small"))
     scheduler = world.scheduler
     while not world.node_of("other/small"):
@@ -84,8 +87,7 @@ def test_pods_of_others_wait_for_a_bounded_number_of_attempts(world: VirtualSche
 @in_event_loop
 def test_pod_without_numbers_is_woken_when_a_node_has_room(world: VirtualScheduler) -> None:
     world.apply("create", machine("node"))
-    for i in range(PODS):
-        world.apply("create", hostile_pod("anti-affinity", i, has_room=False, scheduler="steersman"))
+    fill(world, "anti-affinity")
     world.run()
     last = f"full/anti-affinity-{PODS - 1}"
     assert world.scheduler.cache.pods[last].class_id < 0
@@ -209,8 +211,7 @@ def test_reasons_that_the_api_has_are_not_written_again_after_a_restart(world: V
 @in_event_loop
 def test_search_for_woken_pods_does_not_read_all_pods_that_share_no_group(world: VirtualScheduler) -> None:
     world.apply("create", machine("node"))
-    for i in range(PODS):
-        world.apply("create", hostile_pod("volumes", i, has_room=False, scheduler="steersman"))
+    fill(world, "volumes")
     world.run()
     queue = world.scheduler.queue
     assert queue.unschedulable == PODS
@@ -226,8 +227,7 @@ async def test_scheduler_gives_way_after_some_milliseconds_of_attempts(monkeypat
     async def connected(_: int) -> None: ...
 
     world.apply("create", machine("node"))
-    for i in range(PODS):
-        world.apply("create", hostile_pod("tolerations", i, has_room=False, scheduler="steersman"))
+    fill(world, "tolerations")
     for reflector in world.cache.reflectors:
         reflector.synced.set()
     monkeypatch.setattr(world.scheduler.client, "open_connections", connected)
@@ -250,8 +250,7 @@ def test_pods_that_a_binding_cannot_help_are_not_looked_at_after_it(
 ) -> None:
     monkeypatch.setattr(store, "NUMBERS_OF_WAITING", 24)
     world.apply("create", machine("node"))
-    for i in range(PODS):
-        world.apply("create", hostile_pod(kind, i, has_room=False, scheduler="steersman"))
+    fill(world, kind)
     world.apply("create", small_pod("small"))
     world.run(seconds=60.0)
     looked_at: list[str] = []

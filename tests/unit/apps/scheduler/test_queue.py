@@ -2,9 +2,6 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import clock as loop_clock
 from tests.support.servers.fake_api_server import in_jumping_time
 
@@ -47,13 +44,6 @@ def popped(queue: SchedulingQueue) -> list[str]:
     while (queued := queue.pop()) is not None:
         found.append(queued.pod.pod.name)
     return found
-
-
-def test_queue_orders_by_priority_then_age(queue: SchedulingQueue, clock: Clock) -> None:
-    for name, priority in (("a", 0), ("b", 5), ("c", 0), ("d", 5)):
-        queue.add(pod(name, priority))
-        clock.now += 1
-    assert popped(queue) == ["b", "d", "a", "c"]
 
 
 def fail(queue: SchedulingQueue, count: int) -> list[str]:
@@ -242,16 +232,6 @@ def test_unschedulable_pods_are_flushed_eventually(queue: SchedulingQueue, clock
     assert popped(queue) == ["a"]
 
 
-def test_a_changed_pod_is_tried_at_once(queue: SchedulingQueue) -> None:
-    changing = pod("a")
-    queue.add(changing)
-    queued = queue.pop()
-    assert queued is not None
-    queue.mark_unschedulable(queued)
-    queue.add(changing)
-    assert popped(queue) == ["a"]
-
-
 def test_recreated_pod_replaces_its_namesake(queue: SchedulingQueue) -> None:
     queue.add(pod("a"))
     old = queue.pop()
@@ -300,48 +280,3 @@ async def test_wait_that_ends_by_a_wake_keeps_the_cancellation(turns: int) -> No
     if waiting.cancel():  # else it has ended before
         with pytest.raises(asyncio.CancelledError):
             await waiting
-
-
-STEPS = st.lists(
-    st.tuples(st.sampled_from(("add", "remove", "pop", "failed", "rest", "room", "time")), st.integers(0, 4)),
-    max_size=80,
-)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(STEPS)
-def test_pods_are_neither_lost_nor_tried_concurrently(steps: list[tuple[str, int]]) -> None:
-    clock = Clock()
-    queue = SchedulingQueue(clock)
-    pods = {i: pod(f"p{i}") for i in range(5)}
-    there: set[int] = set()
-    trying: dict[int, object] = {}
-    for what, i in steps:
-        if what == "add" and i not in trying:
-            queue.add(pods[i])
-            there.add(i)
-        elif what == "remove":
-            queue.remove(pods[i].key)
-            there.discard(i)
-            trying.pop(i, None)
-        elif what == "pop":
-            queued = queue.pop()
-            if queued is not None:
-                index = int(queued.pod.pod.name[1:])
-                assert index in there
-                assert index not in trying
-                trying[index] = queued
-        elif what in ("failed", "rest") and i in trying:
-            queued = trying.pop(i)
-            queue.mark_unschedulable(queued) if what == "failed" else queue.requeue_with_backoff(queued)
-        elif what == "room":
-            queue.move_all_to_backoff()
-        elif what == "time":
-            clock.now += i
-        counts = queue.counts()
-        assert sum(counts.values()) + len(trying) == len(queue) == len(there)
-    for index, queued in list(trying.items()):
-        queue.requeue_with_backoff(queued)
-        del trying[index]
-    clock.now += 1000
-    assert sorted(popped(queue)) == sorted(f"p{i}" for i in there)

@@ -466,6 +466,9 @@ def compare(queue: SchedulingQueue, plain: PlainQueue, clock: Clock, steps: list
             plain.wake(class_id, priority, i % 4)
         elif what == "time":
             clock.now += i / 2
+        assert sum(queue.counts().values()) + len(trying) == len(queue) == len(plain.pods), (
+            "none is lost or tried twice"
+        )
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -548,19 +548,6 @@ def test_host_network_takes_container_ports() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("image", "name"),
-    [
-        ("nginx", "nginx:latest"),
-        ("r:5000/nginx", "r:5000/nginx:latest"),
-        ("a@sha256:0f", "a@sha256:0f"),
-        ("a:1", "a:1"),
-    ],
-)
-def test_images_are_compared_with_their_tag(image: str, name: str) -> None:
-    assert pod_from_object(pod_object(container() | {"image": image})).constraints.images == (name,)
-
-
 def test_priority_classes_and_owner() -> None:
     obj = pod_object(priorityClassName="high", priority=7)
     assert pod_from_object(obj).priority == 7
