@@ -7,61 +7,26 @@ import re
 import socket
 from collections.abc import Awaitable, Callable
 
-import aiohttp
 import pytest
 import structlog
 from aiohttp import web
+from tests.support.servers.bindings import Get, scheduling
 from tests.support.servers.fake_prometheus import LATENCY, Told
-from tests.support.servers.live_cluster import PODS, LiveDouble, node, pod
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 from tests.support.servers.score_servers import answering, names_of
-from tests.unit.apps.scheduler.test_binding import Bindings, bind
 
 from steersman.apps.http_policy import live
 from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
 from steersman.apps.http_policy.scheme import register_http_policies
-from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
+from steersman.apps.scheduler.process import LiveScheduler
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.node_metrics import LatencyLimits
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.kubernetes.client import Client
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.registry import resolve
 
-NODES = "/api/v1/nodes"
-Get = Callable[[str], Awaitable[str]]
 register_http_policies()
-
-
-def scheduling(url: str, story: Callable[[LiveDouble, LiveScheduler, Get], Awaitable[None]], nodes: int = 3) -> None:
-    """Tell a story of a scheduler that asks a server."""
-
-    async def main() -> None:
-        async with LiveDouble() as double, Client(double.config()) as client, asyncio.timeout(60):
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = int(free.getsockname()[1])
-            Bindings(double, bind)
-            for i in range(nodes):
-                double.put(NODES, node(f"node-{i}"))
-            scheduler = LiveScheduler(client, SchedulerSettings(policy=url, port=port))
-            running = asyncio.create_task(scheduler.run())
-            async with aiohttp.ClientSession() as session:
-
-                async def get(path: str) -> str:
-                    async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
-                        return await answer.text()
-
-                try:
-                    while scheduler.decider is None:
-                        await asyncio.sleep(0.01)
-                        if running.done():
-                            running.result()
-                    await story(double, scheduler, get)
-                finally:
-                    running.cancel()
-                    await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(main())
 
 
 async def bound(double: LiveDouble, name: str) -> str:
@@ -87,12 +52,12 @@ def test_pods_are_bound_to_the_server_choice() -> None:
         for i in range(12):
             double.put(PODS, pod(f"p{i}", scheduler="steersman", wants=f"node-{i % 3}"))
         assert [await bound(double, f"p{i}") for i in range(12)] == [f"node-{i % 3}" for i in range(12)]
-        assert decisions(await get("metrics")) == {"scored": 12, "failed": 0, "skipped": 0}
-        assert "steersman_policy_server_duration_seconds_count 12.0" in await get("metrics")
+        assert decisions((await get("metrics"))[1]) == {"scored": 12, "failed": 0, "skipped": 0}
+        assert "steersman_policy_server_duration_seconds_count 12.0" in (await get("metrics"))[1]
         assert scheduler.policy_manager.score_client is not None
 
     with answering(answer) as url:
-        scheduling(url, story)
+        scheduling(url, story, nodes=3)
 
 
 def test_a_dead_server_delays_no_pod_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,14 +70,14 @@ def test_a_dead_server_delays_no_pod_and_loses_none(monkeypatch: pytest.MonkeyPa
             assert len([await bound(double, f"p{i}") for i in range(20)]) == 20
         warnings = [each for each in logs if each["log_level"] == "warning"]
         assert [(each["rule"], "refused" in each["error"]) for each in warnings] == [("fgd", True)], "said once"
-        counted = decisions(await get("metrics"))
+        counted = decisions((await get("metrics"))[1])
         assert (counted["scored"], counted["failed"]) == (0, 1)
         assert counted["skipped"] >= 19, "a pod whose binding takes too long on a busy machine is decided again"
-        assert "[!]policy degraded: " in await get("healthz?verbose")
+        assert "[!]policy degraded: " in (await get("healthz?verbose"))[1]
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    scheduling(f"http://127.0.0.1:{port}/score", story)
+    scheduling(f"http://127.0.0.1:{port}/score", story, nodes=3)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +90,10 @@ def test_the_rule_decides_where_an_answer_is_wrong(answer: str) -> None:
     async def story(double: LiveDouble, _: LiveScheduler, get: Get) -> None:
         double.put(PODS, pod("p", scheduler="steersman"))
         await bound(double, "p")
-        assert decisions(await get("metrics")) == {"scored": 0, "failed": 1, "skipped": 0}
+        assert decisions((await get("metrics"))[1]) == {"scored": 0, "failed": 1, "skipped": 0}
 
     with answering(wrong) as url:
-        scheduling(url, story)
+        scheduling(url, story, nodes=3)
 
 
 def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,22 +111,22 @@ def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatch: pyt
         double.put(PODS, pod("p0", scheduler="steersman"))
         for _ in range(5):
             began = asyncio.get_running_loop().time()
-            assert "ok" in await get("healthz")
+            assert "ok" in (await get("healthz"))[1]
             assert asyncio.get_running_loop().time() - began < 0.4, "the event loop runs on"
         await bound(double, "p0")
         is_late = False
         double.put(PODS, pod("p1", scheduler="steersman"))
         await bound(double, "p1")
-        assert decisions(await get("metrics")) == {"scored": 0, "failed": 1, "skipped": 1}
+        assert decisions((await get("metrics"))[1]) == {"scored": 0, "failed": 1, "skipped": 1}
         await asyncio.sleep(0.6)
         with structlog.testing.capture_logs() as logs:
             double.put(PODS, pod("p2", scheduler="steersman"))
             await bound(double, "p2")
-        assert decisions(await get("metrics")) == {"scored": 1, "failed": 1, "skipped": 1}
+        assert decisions((await get("metrics"))[1]) == {"scored": 1, "failed": 1, "skipped": 1}
         assert "the policy's server answers again" in [each["event"] for each in logs]
 
     with answering(answer) as url:
-        scheduling(url, story)
+        scheduling(url, story, nodes=3)
 
 
 def held() -> tuple[Callable[[web.Request], Awaitable[web.Response]], list[list[str]], asyncio.Event]:
@@ -197,7 +162,7 @@ def test_changes_during_a_request_count(monkeypatch: pytest.MonkeyPatch) -> None
         assert await bound(double, "p") == "node-1", "the best of those that it scored and that are still there"
 
     with answering(answer) as url:
-        scheduling(url, story)
+        scheduling(url, story, nodes=3)
 
 
 def test_pod_deleted_during_a_request_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +182,7 @@ def test_pod_deleted_during_a_request_is_forgotten(monkeypatch: pytest.MonkeyPat
         assert (PODS, "p") not in double.objects
 
     with answering(answer) as url:
-        scheduling(url, story)
+        scheduling(url, story, nodes=3)
 
 
 def test_pod_in_request_is_requeued_when_the_lease_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +201,7 @@ def test_pod_in_request_is_requeued_when_the_lease_is_lost(monkeypatch: pytest.M
         told.set()
 
     with answering(answer) as url:
-        scheduling(url, story)
+        scheduling(url, story, nodes=3)
 
 
 def test_fallback_decision_with_a_hard_limit_counts_once() -> None:

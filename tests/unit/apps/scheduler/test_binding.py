@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
+from tests.support.servers.bindings import Answer, Bindings, bind, hang_up, says
 from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import PODS, LiveDouble, node, pod, with_double
 
@@ -21,58 +22,11 @@ from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
 from steersman.policies.decision.decider import NodeChoice
 
-Answer = Callable[[LiveDouble, web.Request], Awaitable[web.StreamResponse | None]]
-
-
-async def bind(double: LiveDouble, request: web.Request) -> web.Response:
-    """What the server does about a binding."""
-    wanted = await request.json()
-    there = double.objects.get((PODS, wanted["metadata"]["name"]))
-    if there is None:
-        return failure(404, "NotFound")
-    if there["metadata"]["uid"] != wanted["metadata"]["uid"] or there["spec"].get("nodeName"):
-        return failure(409, "Conflict")
-    double.bind(wanted["metadata"]["name"], wanted["target"]["name"])
-    return web.json_response({}, status=201)
-
 
 async def lost(double: LiveDouble, request: web.Request) -> web.StreamResponse:
     """It is done, and nobody hears of it."""
     await bind(double, request)
     return hang_up(request)
-
-
-def hang_up(request: web.Request) -> web.Response:
-    assert isinstance(request.transport, asyncio.Transport)
-    request.transport.abort()
-    return web.Response()
-
-
-class Bindings:
-    """Answers bindings one after the other, the last for ever, and everything else as always."""
-
-    def __init__(self, double: LiveDouble, *answers: Answer) -> None:
-        self.double, self.answers = double, list(answers)
-        self.came: list[float] = []
-        double.bind_after, double.fault = None, self.answer
-
-    async def answer(self, request: web.Request) -> web.StreamResponse | None:
-        if not request.path.endswith("/binding"):
-            return None
-        self.came.append(clock())
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return await answer(self.double, request)
-
-    def looks(self) -> int:
-        return self.double.requests.count(("GET", f"{PODS}/web"))
-
-
-def says(status: int, retry_after: str = "") -> Answer:
-    async def answer(_: LiveDouble, __: web.Request) -> web.StreamResponse:
-        headers = {"Retry-After": retry_after} if retry_after else {}
-        return web.json_response({"reason": "Because"}, status=status, headers=headers)
-
-    return answer
 
 
 async def elsewhere(double: LiveDouble, _: web.Request) -> web.StreamResponse:

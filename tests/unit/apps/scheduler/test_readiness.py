@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-import socket
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.servers.bindings import Get, bind, says, scheduling
 from tests.support.servers.fake_api_server import KubeDouble
 from tests.support.servers.live_cluster import PODS, LiveDouble
-from tests.support.servers.live_cluster import node as live_node
 from tests.support.servers.live_cluster import pod as live_pod
 from tests.support.servers.watched_service import Ask, node, pod, serve
-from tests.unit.apps.scheduler.test_binding import Answer, Bindings, bind, says
 
 from steersman.apps.runtime.comparison import PolicyReloader
 from steersman.apps.scheduler.process import (
@@ -27,13 +22,9 @@ from steersman.apps.scheduler.process import (
     LEAST_FORBIDDEN,
     BindingCheck,
     LiveScheduler,
-    SchedulerSettings,
 )
 from steersman.apps.service.process import Service
-from steersman.kubernetes.client import Client
 from steersman.policies.registry import policy_path
-
-Get = Callable[[str], Awaitable[tuple[int, str]]]
 
 
 @pytest.fixture
@@ -64,39 +55,6 @@ def test_broken_policy_update_keeps_the_service_ready(policy: Path) -> None:
     serve([node("n0")], [], story, policy=str(policy), unchecked=True)
 
 
-def scheduling(policy: str, answers: list[Answer], story: Callable[[LiveDouble, LiveScheduler, Get], Any]) -> None:
-    """Tell a story of what a scheduler's endpoints say whose bindings are answered so."""
-
-    async def test(double: LiveDouble, client: Client) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = int(free.getsockname()[1])
-        Bindings(double, *answers)
-        double.put("/api/v1/nodes", live_node("node-1"))
-        scheduler = LiveScheduler(client, SchedulerSettings(policy=policy, unchecked=True, port=port))
-        running = asyncio.create_task(scheduler.run())
-        async with aiohttp.ClientSession() as session:
-
-            async def get(path: str) -> tuple[int, str]:
-                async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
-                    return answer.status, await answer.text()
-
-            try:
-                while scheduler.decider is None:
-                    await asyncio.sleep(0.1)
-                    if running.done():
-                        running.result()
-                await story(double, scheduler, get)
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-
-    async def main() -> None:
-        async with LiveDouble() as double, Client(double.config()) as client, asyncio.timeout(60):
-            await test(double, client)
-
-    asyncio.run(main())
-
-
 def test_broken_policy_update_keeps_the_scheduler_ready(policy: Path) -> None:
     async def story(_: LiveDouble, scheduler: LiveScheduler, get: Get) -> None:
         policy.write_bytes(b"nonsense")
@@ -106,7 +64,7 @@ def test_broken_policy_update_keeps_the_scheduler_ready(policy: Path) -> None:
         assert (status, "[!]policy degraded: " in text) == (200, True)
         assert "steersman_policy_file_broken 1.0" in (await get("metrics"))[1]
 
-    scheduling(str(policy), [bind], story)
+    scheduling(str(policy), story)
 
 
 def test_forbidden_bindings_are_reported_until_one_succeeds() -> None:
@@ -122,7 +80,7 @@ def test_forbidden_bindings_are_reported_until_one_succeeds() -> None:
             await asyncio.sleep(0.1)
         assert (await get("readyz"))[0] == 200
 
-    scheduling("best-fit", [says(403)] * LEAST_FORBIDDEN + [bind], story)
+    scheduling("best-fit", story, [says(403)] * LEAST_FORBIDDEN + [bind])
 
 
 def test_forbidden_bindings_make_the_scheduler_unready() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.support.servers.bindings import Bindings, bind
 from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double, pod
-from tests.unit.apps.scheduler.test_binding import Bindings, Notes, bind, nodes_of
+from tests.unit.apps.scheduler.test_binding import Notes, nodes_of
 
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.objects.api.claims import BIND_COMPLETED, SELECTED_NODE
