@@ -1,5 +1,6 @@
-"""Algorithms and networks of users, in a file each: registered by entry points or named as `module:NAME`."""
+"""What others add from outside, each in a file: a rule, an order, an objective, a measure, an algorithm, a network."""
 
+import csv
 import json
 import os
 import subprocess
@@ -24,6 +25,12 @@ tanh = made_up_network:TANH
 [steersman.objectives]
 even-cpu = made_up_objective:EVEN
 broken-objective = made_up_objective:MISSING
+
+[steersman.policies]
+most-left = made_up_policy:MostLeft
+
+[steersman.measures]
+taken_gpus = made_up_measure:TAKEN_GPUS
 
 [steersman.orders]
 largest-first = made_up_order:LARGEST_FIRST
@@ -51,14 +58,14 @@ def installed(tmp_path_factory):
     return folder
 
 
-def run(folder: Path, *command: str, path: Path = FILES) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *command: str, path: Path = FILES, **more: str) -> subprocess.CompletedProcess[str]:
     found = os.pathsep.join(filter(None, (str(path), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PYTHONPATH": found, "COLUMNS": "200"}
+    environment = os.environ | {"PYTHONPATH": found, "COLUMNS": "200"} | more
     return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def steersman(folder: Path, *arguments: str, path: Path = FILES) -> subprocess.CompletedProcess[str]:
-    return run(folder, "-m", "steersman", *arguments, path=path)
+def steersman(folder: Path, *arguments: str, path: Path = FILES, **more: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "-m", "steersman", *arguments, path=path, **more)
 
 
 def test_installed_algorithm_and_network_train_from_the_command_line(installed, tmp_path):
@@ -133,17 +140,82 @@ def test_an_algorithm_that_is_not_installed_is_named_by_its_module(tmp_path):
         assert done.stderr.count("\n") == 1
 
 
-def test_an_installed_order_decides_who_goes_next(installed, tmp_path):
-    timed = ("--workload", "default-small", "--protocol", "timed", "--load", "1.1", "--policy", "fgd")
-    done = steersman(tmp_path, "simulate", *timed, "--order", "largest-first:easy", "--output", "run", path=installed)
+TIMED = ("--workload", "default-small", "--protocol", "timed", "--load", "1.1")
+
+
+def test_an_installed_rule_order_and_measure_are_simulated_and_compared(installed, tmp_path):
+    chosen = ("--policy", "most-left", "--order", "largest-first:easy")
+    done = steersman(tmp_path, "simulate", *TIMED, *chosen, "--output", "run", path=installed)
     assert done.returncode == 0, done.stderr
-    waits = ("--format", "json", "--seeds", "1", "--output", "out")
-    policies = ("fgd", "fgd+largest", "fgd+largest-first")
-    done = steersman(tmp_path, "evaluate", *timed[:-2], "--policy", *policies, *waits, path=installed)
+    with (tmp_path / "run" / "timeline.csv").open() as file:
+        taken = {float(row["taken_gpus"]) for row in csv.DictReader(file)}
+    assert len(taken) > 100
+    policies = ("most-left", "most-left+largest", "most-left+largest-first")
+    compared = ("--policy", *policies, "--format", "json", "--seeds", "1", "--output", "out")
+    done = steersman(tmp_path, "evaluate", *TIMED, *compared, path=installed)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     found = {policy: [row["mean"] for row in rows if row["policy"] == policy] for policy in policies}
-    assert found["fgd+largest-first"] == found["fgd+largest"] != found["fgd"]
+    assert found["most-left+largest-first"] == found["most-left+largest"] != found["most-left"]
+    assert {row["unit"] for row in rows if row["metric"] == "taken_gpus"} == {"GPUs"}
+    assert "Whole GPUs that pods hold." in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "beginning", "name"),
+    [
+        ("--policy", "most-", "most-left"),
+        ("--order", "largest", "largest-first"),
+        ("--objective", "even", "even-cpu"),
+        ("--algorithm", "rein", "reinforce"),
+        ("--network", "ta", "tanh"),
+    ],
+)
+def test_what_is_installed_is_completed(installed, tmp_path, option, beginning, name):
+    command = "schedule" if option in ("--policy", "--order") else "train"
+    words = {"COMP_WORDS": f"steersman {command} {option} {beginning}", "COMP_CWORD": "3"}
+    done = steersman(tmp_path, path=installed, **words, _STEERSMAN_COMPLETE="complete_bash")
+    assert name in done.stdout.split(), done.stderr
+
+
+NOWHERE = {
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "users": [{"name": "u", "user": {}}],
+    "current-context": "c",
+}
+
+
+def test_a_scheduler_takes_an_installed_rule_and_order(installed, tmp_path):
+    """It gets as far as the cluster, which does not answer; a name that is not installed is refused before."""
+    (tmp_path / "config").write_text(json.dumps(NOWHERE))
+    chosen = ("schedule", "--kubeconfig", "config", "--policy", "most-left", "--order")
+    done = steersman(tmp_path, *chosen, "largest-first", path=installed)
+    assert "cannot be reached: Connection refused" in done.stderr
+    done = steersman(tmp_path, *chosen, "largest-last", path=installed)
+    assert "unknown order 'largest-last'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("measure", "says"),
+    [
+        ("FAILS", "measure 'fails' failed: "),
+        ("TOO_FEW", "measure 'too-few': expected a value after each of "),
+        ("NO_MEASURE", "expected a Measure"),
+    ],
+)
+def test_a_measure_that_fails_is_one_line(installed, tmp_path, measure, says):
+    names = {"FAILS": "fails", "TOO_FEW": "too-few", "NO_MEASURE": "no-measure"}
+    for file in installed.glob("*.py"):
+        (tmp_path / file.name).write_text(file.read_text())
+    info = tmp_path / "made_up-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[steersman.measures]\n{names[measure]} = made_up_measure:{measure}\n")
+    done = steersman(tmp_path, "simulate", *TIMED, "--policy", "fgd", "--output", "run", path=tmp_path)
+    assert done.returncode in (1, 2)
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -155,8 +227,9 @@ def test_an_installed_order_decides_who_goes_next(installed, tmp_path):
     ],
 )
 def test_an_order_that_fails_is_one_line(installed, tmp_path, order, says):
-    timed = ("--workload", "default-small", "--protocol", "timed", "--load", "1.1", "--policy", "fgd")
-    done = steersman(tmp_path, "simulate", *timed, "--order", order, "--output", "run", path=installed)
+    done = steersman(
+        tmp_path, "simulate", *TIMED, "--policy", "fgd", "--order", order, "--output", "run", path=installed
+    )
     assert done.returncode in (1, 2)
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -1,13 +1,21 @@
 """What is measured of runs: names, units and words, from which result files, reports and dashboards are made.
 
-To add a number over a run: its row in `COURSE`, and its values in `metrics.events_of`.
+To add a number over a run: its row in `COURSE`, and its values in `metrics.events_of`. An installed package brings a
+row with a function of the run's events.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
+from steersman.core.errors import SteersmanError
+from steersman.core.extensions import Registry, attribute_errors
 from steersman.objectives.fragmentation import CAUSES
+from steersman.simulation.event_arrays import EventRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,15 @@ class Measure:
     in_timeline: bool = True  # whether `timeline.csv` has it
     is_published: bool = False  # two decimals, and the end of `inflation` is that of the curve, as in published results
     line: Line | None = None
+    function: Callable[[EventRecord], npt.NDArray[np.float64]] | None = None  # [E] its values, of a package's measure
+
+    def of_events(self, record: EventRecord) -> npt.NDArray[np.float64]:
+        """Return [E] the values of a package's measure. Raises SteersmanError: it failed."""
+        with attribute_errors(f"measure {self.name!r}"):
+            found = np.asarray(None if self.function is None else self.function(record), dtype=np.float64)
+        if found.shape != record.time.shape:
+            raise SteersmanError(f"measure {self.name!r}: expected a value after each of {len(record.time)} events")
+        return found
 
     @property
     def difference_unit(self) -> str:
@@ -125,6 +142,11 @@ GPU demand arrived so far, in percent of all GPUs; shares of the cluster that ar
 of all GPUs, and by `fragmentation.CAUSES`; standard deviation over nodes of the used share; nodes that run at least one
 pod; pods that wait (`timed`) or have failed so far (`inflation`, `arrivals`); fragmented share of the idle GPU.
 """
+
+REGISTRY: Registry[Measure] = Registry("measure", "steersman.measures", Measure, COURSE)
+INSTALLED = tuple(REGISTRY.find(name) for name in REGISTRY.names() if name not in COURSE)
+"""Measures of installed packages. One that cannot be loaded is an error of every simulation: nobody names it."""
+COURSE |= {each.name: each for each in INSTALLED}
 
 MEAN_WAIT = Measure(
     "waiting_time_mean_seconds", "seconds", "Mean wait, s", "Mean wait s", "mean wait", digits=1, curve="pods_waiting"

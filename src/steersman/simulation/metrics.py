@@ -27,7 +27,7 @@ from steersman.simulation.event_arrays import (
     OUTCOME,
     EventRecord,
 )
-from steersman.simulation.measures import BY_CAUSE, COURSE, Measure
+from steersman.simulation.measures import BY_CAUSE, COURSE, INSTALLED, Measure
 from steersman.simulation.pod_kinds import KINDS, arrived_metric, failed_metric
 from steersman.simulation.result import Curve, Floats, Metric
 from steersman.simulation.rewards import DecisionStates
@@ -90,6 +90,7 @@ def events_of(record: EventRecord, arrived_gpu: npt.NDArray[np.int64], capacity:
         "pods_waiting": numbers[:, NOW_WAITING].astype(np.float64),
         "gpu_fragmented_of_idle_percent": ratio,
     }
+    measured |= {each.name: each.of_events(record) for each in INSTALLED}
     return Curve(record.time, _rounded(measured))
 
 
