@@ -1,113 +1,24 @@
-"""Writes the cases of orders (`python -m tests.contract.make_orders`): scores, estimates, sizes, and an order file."""
+"""Writes what orders read of objects (`python -m tests.contract.make_orders`): sizes, owners and stated run times."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tests.contract.cases import FOLDER, Json
 from tests.support.objects import node_from_object
 
-from steersman.cluster.model import Node, Pod, PodClass, Requests
+from steersman.cluster.model import Node
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.state import ClusterState
-from steersman.core.handles import CoreOrder, CoreRunTimes
-from steersman.orders import scores
-from steersman.orders.live_history import LiveHistory, written
 from steersman.orders.live_order import ClusterSize, cluster_size
 from steersman.orders.order import SOURCES, RunTimes
-from steersman.orders.registry import OrderCard, open_order, write_order
 
 FILE = FOLDER / "orders.json"
-ORDER_FILE = FOLDER / "order.safetensors"
-SEED = 11
-CASES, LEARNED_CASES, HISTORY_STEPS, PODS = 200, 100, 400, 40
-HIDDEN = 4
-MAX_GROUPS = 12
-"""Few, so that groups are forgotten."""
-KINDS = {
-    "shortest": scores.SHORTEST,
-    "area": scores.AREA,
-    "wfp3": scores.WFP3,
-    "unicef": scores.UNICEF,
-    "f1": scores.F1,
-}
-CARD = OrderCard(name="learned", overtaking="any", estimates="stated", ageing=86_400.0, hidden=HIDDEN)
+SEED, PODS = 11, 40
 
 Random = np.random.Generator
-
-
-def _between(random: Random, low: float, high: float) -> float:
-    """Return a number, uniform in its logarithm."""
-    return float(10 ** random.uniform(np.log10(low), np.log10(high)))
-
-
-def _scores(kind: int, pods: list[list[float]], weights: tuple[float, ...] = ()) -> list[float]:
-    found: list[float] = CoreOrder(CoreRunTimes(1), kind, np.array(weights)).scores(np.array(pods)).tolist()
-    return found
-
-
-def simple_cases(random: Random) -> list[Json]:
-    """Return scores of rules."""
-    cases = []
-    for _ in range(CASES):
-        r, n, arrived = _between(random, 0.1, 1e6), _between(random, 0.01, 1e3), _between(random, 0.1, 1e7)
-        w = 0.0 if random.random() < 0.1 else _between(random, 0.1, 1e6)
-        pod = [max(r, 1.0), 0.0, n, 0.0, w, arrived, 0.0, 0.0, 0.0]
-        found = {name: _scores(kind, [pod])[0] for name, kind in KINDS.items()}
-        cases.append({"seconds": r, "size": n, "wait": w, "arrived": arrived, "scores": found})
-    return cases
-
-
-def learned_cases(random: Random, weights: tuple[float, ...]) -> list[Json]:
-    """Return scores of a learned order."""
-    cases = []
-    for _ in range(LEARNED_CASES):
-        r, w, capacity = _between(random, 0.1, 1e6), _between(random, 0.1, 1e6), _between(random, 1, 1e4)
-        size, free = capacity * _between(random, 1e-3, 2.0), float(random.random())
-        if random.random() < 0.2:  # it just fits
-            size = free * capacity
-        spread, waiting = float(random.random() * 3), int(random.integers(0, 5000))
-        share = min(size / capacity, 1.0)
-        pod = [max(r, 1.0), spread, size, share, w, 0.0, free, waiting, 0.0]
-        (found,) = _scores(scores.LEARNED, [pod], weights)
-        case = {"seconds": r, "spread": spread, "size": size, "wait": w, "capacity": capacity, "free": free}
-        cases.append({**case, "waiting": waiting, "score": found})
-    return cases
-
-
-def history_cases(random: Random) -> list[Json]:
-    """Return pods that end, each with the estimate of another one afterwards."""
-    history, cases = LiveHistory(MAX_GROUPS), []
-    requests = [
-        Requests(cpu_milli=1000),
-        Requests(cpu_milli=2000, memory_bytes=1 << 30),
-        Requests(gpu_count=1, gpu_milli=500),
-    ]
-    for _ in range(HISTORY_STEPS):
-        ended, asked = (
-            Pod(
-                "pod",
-                PodClass(requests[int(random.integers(len(requests)))]),
-                namespace=f"n{random.integers(2)}",
-                owner=("", "Job/a", "Job/b", f"Job/{random.integers(100)}")[int(random.integers(4))],
-            )
-            for _ in range(2)
-        )
-        seconds = _between(random, 0.1, 1e8)
-        history.note(ended, seconds)
-        median, spread = history.core.estimate(written(asked.requests), asked.namespace, asked.owner)
-        case = {"ended": _told(ended), "seconds": seconds, "asked": _told(asked)}
-        cases.append({**case, "median": median, "spread": spread})
-    return cases
-
-
-def _told(pod: Pod) -> Json:
-    asked = pod.requests
-    amounts = {"cpu": asked.cpu_milli, "memory": asked.memory_bytes, "gpus": asked.gpu_count, "milli": asked.gpu_milli}
-    return {"namespace": pod.namespace, "owner": pod.owner, **amounts}
 
 
 def object_cases(random: Random) -> list[Json]:
@@ -155,25 +66,15 @@ def _answer(pod: dict[str, Any], size: ClusterSize) -> Json:
     return {"size": size.of(decoded.requests), "owner": decoded.owner, "stated": stated}
 
 
-def content(order_file: Path) -> Json:
-    """Return all cases; those of the learned order are by the weights in the file."""
-    random = np.random.default_rng(SEED)
-    _, order = open_order(order_file)
-    return {
-        "simple": simple_cases(random),
-        "learned": learned_cases(random, order.weights),
-        "max_groups": MAX_GROUPS,
-        "history": history_cases(random),
-        "clusters": object_cases(random),
-    }
+def content() -> Json:
+    """Return all cases."""
+    return {"clusters": object_cases(np.random.default_rng(SEED))}
 
 
 def main() -> None:
-    """Write the files."""
-    random = np.random.default_rng(SEED)
-    write_order(ORDER_FILE, CARD, tuple(random.standard_normal(scores.learned_size(HIDDEN)).tolist()))
-    FILE.write_text(json.dumps(content(ORDER_FILE), indent=None, separators=(",", ":")) + "\n")
-    print(f"{FILE.stat().st_size} bytes in {FILE}, {ORDER_FILE.stat().st_size} in {ORDER_FILE}")
+    """Write the file."""
+    FILE.write_text(json.dumps(content(), indent=None, separators=(",", ":")) + "\n")
+    print(f"{FILE.stat().st_size} bytes in {FILE}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Orders score, estimate and measure pods as the file says, to which the plugin is held as well."""
+"""Orders measure pods as the file says, to which the plugin is held as well."""
 
 import json
 from typing import Any
 
 import pytest
-from tests.contract.make_orders import FILE, ORDER_FILE, content
+from tests.contract.make_orders import FILE, content
 
 
 def equal(found: Any, wanted: Any) -> bool:
@@ -18,7 +18,7 @@ def equal(found: Any, wanted: Any) -> bool:
 
 def test_orders_match_the_vectors() -> None:
     wanted = json.loads(FILE.read_text())
-    found = json.loads(json.dumps(content(ORDER_FILE)))
+    found = json.loads(json.dumps(content()))
     assert found.keys() == wanted.keys()
     for key in wanted:
         assert equal(found[key], wanted[key]), f"{key}: python -m tests.contract.make_orders"

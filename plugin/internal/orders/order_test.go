@@ -13,6 +13,31 @@ import (
 	"steersman.dev/plugin/internal/podowner"
 )
 
+func isClose(got, want float64) bool {
+	return math.Abs(got-want) <= 1e-12*math.Max(1, math.Abs(want))
+}
+
+func parse(t testing.TB, spec string) *Order {
+	t.Helper()
+	order, err := Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return order
+}
+
+func TestScoresOfRules(t *testing.T) {
+	pod := Pod{Seconds: 100, Size: 3, Wait: 50, Arrived: 1000}
+	for spec, want := range map[string]float64{
+		"age": 0, "smallest": 3, "largest": -3, "shortest": 100, "area": 300,
+		"wfp3": -0.125 * 3, "unicef": -50 / (2 * 100.0), "f1": 2*3 + 870*3,
+	} {
+		if got := parse(t, spec).Score(&pod, &Cluster{Capacity: 10}); !isClose(got, want) {
+			t.Errorf("%s: %v, not %v", spec, got, want)
+		}
+	}
+}
+
 func TestOrdersByName(t *testing.T) {
 	for spec, want := range map[string]struct {
 		kind     Kind
@@ -100,6 +125,20 @@ func TestOrderFiles(t *testing.T) {
 	short, long := order.Score(&Pod{Seconds: 10, Size: 1}, cluster), order.Score(&Pod{Seconds: 1000, Size: 1}, cluster)
 	if short >= long {
 		t.Errorf("%v, %v", short, long)
+	}
+}
+
+func TestInputsOfALearnedOrder(t *testing.T) {
+	pod, cluster := Pod{Seconds: 50, Spread: 2, Size: 4, Wait: 9}, &Cluster{Capacity: 10, Free: 0.5, Waiting: 7}
+	estimate, queue := (math.Log(50)-7)/3, (math.Log1p(7)-4)/2
+	for place, want := range map[int]float64{ // by the places of core/src/order.rs
+		0: estimate, 1: (math.Log(0.4) + 3) / 2, 2: (math.Log1p(9) - 6) / 3, 9: 1, 12: 0.5 * estimate, 14: queue * estimate, 16: 2,
+	} {
+		weights := make([]float64, linearWeights)
+		weights[place] = 1
+		if got := parse(t, orderFile(t, plainCard, "F64", weights...)).Score(&pod, cluster); !isClose(got, want) {
+			t.Errorf("weight %d: %v, not %v", place, got, want)
+		}
 	}
 }
 

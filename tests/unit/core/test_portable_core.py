@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.contract import make_orders
 from tests.support.differential.draws import RandomDraws
 from tests.support.differential.sequences import sequence
 from tests.support.event_digests import digest
@@ -81,7 +80,6 @@ def live_orders() -> None:
         ]
         queue = test_queue_order.queue_of(order, clock)
         test_queue_order.compare(queue, test_queue_order.PlainQueue(clock, order), clock, steps)
-    make_orders.content(make_orders.ORDER_FILE)
     history = LiveHistory(9)
     for k in range(50):
         pod = Pod("p", PodClass(Requests(cpu_milli=1 + k % 4)), namespace=f"n{k % 3}", owner=f"Job/{'x' * (k % 5)}")
