@@ -37,8 +37,8 @@ var (
 // given up and begun anew.
 const patience = 10 * time.Second
 
-// reserving is how long a pod waits for its devices.
-const reserving = 100 * time.Millisecond
+// reserving is how long a pod waits for its devices. Tests wait longer, so that a busy machine changes no answer.
+var reserving = 100 * time.Millisecond
 
 // Source scores nodes by the policy of a PolicyStore.
 //

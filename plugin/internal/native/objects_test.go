@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -112,6 +113,11 @@ var readObjects = sync.OnceValue(func() func(testing.TB) *objectFile {
 })()
 
 // sourceOf is a source by a policy of the vectors, for a cluster that the caller may change.
+func TestMain(m *testing.M) {
+	reserving = time.Minute
+	os.Exit(m.Run())
+}
+
 func sourceOf(t testing.TB, name, local string, nodes *list) *Source {
 	t.Helper()
 	path := policyFile(t, name)
