@@ -39,7 +39,7 @@ pub fn smaller(a: f64, b: f64) -> f64 {
 
 const MOST_ZONES: usize = 1 << 20;
 
-/// Metrics before the latencies, in the order of `steersman.cluster.node_metrics.METRICS`.
+/// Metrics before the latencies, in the order of `steersman.cluster.model.METRICS`.
 pub const METRICS: usize = 6;
 
 /// Measured values of a node, NaN where one is missing.

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from tests.support.servers.fake_prometheus import Told
 
-from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.node_metrics import LatencyLimits
+from steersman.cluster.model import LatencyLimits, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.base import EnvCore

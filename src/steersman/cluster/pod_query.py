@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.model import Pod, Requests
-from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
+from steersman.cluster.model import NO_LIMITS, LatencyLimits, Pod, Requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from steersman.cluster.model import Node, Pod, PodClass
-from steersman.cluster.node_metrics import LatencyLimits
+from steersman.cluster.model import LatencyLimits, Node, Pod, PodClass
 from steersman.core.errors import InputError
 from steersman.core.redaction import redact_url
 from steersman.orders.registry import file_of

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import structlog
 
 from steersman.cluster.objects.api.claims import CsiDriver, CsiNode, StorageCapacity, StorageClass, Volume, VolumeClaim
-from steersman.cluster.volumes.rules import VolumeFit, VolumeObjects, volume_bytes
+from steersman.cluster.volumes import VolumeFit, VolumeObjects, volume_bytes
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import NeededReflector
 

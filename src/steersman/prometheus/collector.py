@@ -19,8 +19,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from steersman.cluster.gpu_units import HOSTNAME
 from steersman.cluster.model import Node
-from steersman.cluster.node_labels import HOSTNAME
 from steersman.prometheus.client import PrometheusClient, PrometheusError, Series
 from steersman.prometheus.configuration import FEATURES, LATENCY_FEATURE, Configuration, NodeMapping
 from steersman.prometheus.families import counter_family

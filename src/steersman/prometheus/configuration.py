@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from steersman.cluster.node_metrics import METRICS
+from steersman.cluster.model import METRICS
 from steersman.core.config.file import check_ranges, convert, read_document
 from steersman.core.errors import InputError
 
@@ -21,7 +21,7 @@ KIND = "TelemetryConfiguration"
 LATENCY_FEATURE = "latency_milliseconds"
 """Feature with a value for each node and each group of users."""
 FEATURES = (*(name for name, _ in METRICS), LATENCY_FEATURE)
-"""Names of all features, in the order of `cluster.node_metrics.METRICS`; latency is the last."""
+"""Names of all features, in the order of `cluster.model.METRICS`; latency is the last."""
 
 WhenStale = Literal["last", "impute", "neutral"]
 """What replaces a stale or missing value.

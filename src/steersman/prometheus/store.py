@@ -44,7 +44,7 @@ class MetricSample(NamedTuple):
 class NodeMetricsArrays:
     """Values to decide by, as arrays of M columns.
 
-    Columns are `cluster.node_metrics.METRICS`, then latencies to groups of users.
+    Columns are `cluster.model.METRICS`, then latencies to groups of users.
     """
 
     values: Floats  # [N, M], stale and missing values replaced; NaN where there is no replacement

@@ -17,7 +17,7 @@ from steersman.cluster.arrays import CPU, MEMORY
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import GPU_MILLI
 from steersman.cluster.pod_query import PodQuery
-from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
+from steersman.cluster.provisional import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError

@@ -16,7 +16,7 @@ from tests.support.kube_decisions import KubeDecisions
 from steersman.apps.runtime.policy_manager import LiveSpreadSelectors
 from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
 from steersman.cluster.state import ClusterState
-from steersman.cluster.volumes.rules import fit
+from steersman.cluster.volumes import fit
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client

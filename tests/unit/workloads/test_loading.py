@@ -17,8 +17,8 @@ from tests.support.nightly import examples
 from steersman.cli.commands.workload import app
 from steersman.cli.main import main
 from steersman.cli.output import display
+from steersman.cluster.gpu_units import with_standard_labels
 from steersman.cluster.model import SHARED_GPUS, Constraints, Node, Pod, PodClass, Requests, Toleration
-from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.quantities import bytes_, cpu_milli
 from steersman.workloads.formats.base import LossError

@@ -27,7 +27,7 @@ from steersman.apps.scheduler.volume_binder import VolumeBinder
 from steersman.cluster.arrays import room_for
 from steersman.cluster.constraints.node import Mask
 from steersman.cluster.constraints.reasons import FurtherRefusals, other_gpus, unschedulable_message
-from steersman.cluster.volumes.rules import VolumeFit, VolumePlan, fit
+from steersman.cluster.volumes import VolumeFit, VolumePlan, fit
 from steersman.core.errors import SteersmanError
 from steersman.core.event_loop import TimeSlices
 from steersman.kubernetes.cache.cached_pod import CachedPod, Listener

@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from steersman.cluster.objects.api.claims import SELECTED_NODE, VolumeClaim
-from steersman.cluster.volumes.rules import VolumeObjects, VolumePlan
+from steersman.cluster.volumes import VolumeObjects, VolumePlan
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 

@@ -28,8 +28,7 @@ from steersman.cli.options.common import advanced_path, parse_seeds, path, path_
 from steersman.cli.options.declaring import Excludes, RequiresOption, advanced, option, with_options
 from steersman.cli.output.display import Progress, Warnings, say, status_if_slow
 from steersman.cli.output.logs import MessagesFileOption, check_log_file, log_messages, say_warnings
-from steersman.cluster.model import Pod
-from steersman.cluster.node_metrics import limits_of
+from steersman.cluster.model import Pod, limits_of
 from steersman.core.errors import UsageError
 from steersman.workloads.files import check_writable
 from steersman.workloads.workload import FIRST_SEED, Workload, workload_name

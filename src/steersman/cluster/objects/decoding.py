@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from steersman.cluster import model
-from steersman.cluster.node_metrics import SHOWN, limits_of
+from steersman.cluster.model import SHOWN, limits_of
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import NodeImage, NodeObject, NodeSpec, NodeStatus, NodeTaint, ObjectMeta

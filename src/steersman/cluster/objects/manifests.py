@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from steersman.cluster import model
-from steersman.cluster.node_metrics import HARD_KEYS, SOFT_KEYS, USER_KEY
+from steersman.cluster.model import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.objects import decoding
 from steersman.cluster.objects.api.claims import IMPLICIT
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQUIRED

@@ -12,8 +12,16 @@ from typing import Any
 
 import msgspec
 
-from steersman.cluster.model import GPU_MILLI, GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, Pod
-from steersman.cluster.node_metrics import HARD_KEYS, SOFT_KEYS, USER_KEY
+from steersman.cluster.model import (
+    GPU_MILLI,
+    GPU_MODEL_KEY,
+    HARD_KEYS,
+    PLUGIN_GPUS,
+    SHARED_GPUS,
+    SOFT_KEYS,
+    USER_KEY,
+    Pod,
+)
 from steersman.cluster.objects.api.metadata import ObjectMeta
 from steersman.cluster.objects.api.pods import NO_STATUS, PodCondition, PodObject, PodSpec, PodStatus, PodVolume
 from steersman.cluster.objects.decoding import (

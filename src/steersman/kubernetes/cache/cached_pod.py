@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from steersman.cluster.model import Pod
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.replicas import read_annotations
-from steersman.cluster.volumes.claims import PodClaim
+from steersman.cluster.volumes import PodClaim
 
 
 @dataclass(slots=True, eq=False)

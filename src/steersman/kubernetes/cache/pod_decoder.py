@@ -15,7 +15,7 @@ from steersman.cluster.objects.fields import FieldError, kubernetes_table, live_
 from steersman.cluster.objects.replicas import decode_replica, partial_pod, read_annotations
 from steersman.cluster.objects.requests import is_resizing
 from steersman.cluster.objects.selectors import selects_namespaces
-from steersman.cluster.volumes.claims import pod_claims
+from steersman.cluster.volumes import pod_claims
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.device_claims import DeviceClaims

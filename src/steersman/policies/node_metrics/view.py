@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, PODS, NodeArrays
-from steersman.cluster.node_metrics import AGE_LIMIT, CONNECTIONS, CPU_USED, LATENCY, METRICS
+from steersman.cluster.model import AGE_LIMIT, CONNECTIONS, CPU_USED, LATENCY, METRICS
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.handles import MetricsQuestion

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from steersman.cluster.constraints.reasons import unschedulable_message
 from steersman.cluster.model import Pod
-from steersman.cluster.preemption import preemption, with_nominated
+from steersman.cluster.provisional import preemption, with_nominated
 from steersman.core.handles import NOWHERE, Stop
 from steersman.core.processes import default_jobs
 from steersman.policies.base import Policy, default_member

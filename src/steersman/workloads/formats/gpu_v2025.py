@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
+from steersman.cluster.gpu_units import GIB, HOSTNAME
 from steersman.cluster.model import Constraints, Node, Pod, PodAffinityTerm, PodSelector, Requirement
-from steersman.cluster.node_labels import GIB, HOSTNAME
 from steersman.core.counting import counted
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_POD_GPUS

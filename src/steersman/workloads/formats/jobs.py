@@ -11,8 +11,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from steersman.cluster.gpu_units import GIB
 from steersman.cluster.model import GPU_MILLI, SHARED_GPUS, Node, Pod
-from steersman.cluster.node_labels import GIB
 from steersman.cluster.objects.manifests import format_seconds
 from steersman.core import quantities
 from steersman.core.counting import counted

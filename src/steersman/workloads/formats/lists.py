@@ -7,8 +7,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from steersman.cluster.gpu_units import added_labels
 from steersman.cluster.model import MODEL_LABELS, SHARED_GPUS, Constraints, Node, Pod, PodClass, Requests
-from steersman.cluster.node_labels import added_labels
 from steersman.cluster.objects.manifests import format_seconds
 from steersman.core.errors import InputError
 from steersman.core.quantities import ceil_div

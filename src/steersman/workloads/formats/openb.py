@@ -11,8 +11,8 @@ import gzip
 from importlib import resources
 from pathlib import Path
 
+from steersman.cluster.gpu_units import with_standard_labels
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests
-from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError, unknown_name
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_NODE_GPUS, MAX_POD_GPUS
 from steersman.workloads.formats.tables import TableRow, read_text, rows

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from steersman.cluster.gpu_units import with_standard_labels
 from steersman.cluster.model import Node
-from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES

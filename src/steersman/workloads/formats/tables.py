@@ -15,7 +15,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TextIO
 
-from steersman.cluster.node_labels import GIB
+from steersman.cluster.gpu_units import GIB
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES
 from steersman.workloads.files import read_bytes

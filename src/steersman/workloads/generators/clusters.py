@@ -36,8 +36,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.gpu_units import with_standard_labels
 from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass, Requests, Taint, Toleration
-from steersman.cluster.node_labels import with_standard_labels
 from steersman.core.errors import UsageError
 from steersman.workloads.workload import Workload
 

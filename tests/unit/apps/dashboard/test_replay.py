@@ -19,8 +19,7 @@ from steersman.apps.dashboard.runs import find_runs
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.simulation.sources import FolderRun
-from steersman.cluster.model import Pod
-from steersman.cluster.node_metrics import LatencyLimits
+from steersman.cluster.model import LatencyLimits, Pod
 from steersman.core.errors import InputError, SteersmanError
 from steersman.evaluation.replay_file import REPLAY, RunOptions, decode_replay, encode_replay, replay_file
 from steersman.evaluation.results import RUN_FILES, check_output, is_result, write_run

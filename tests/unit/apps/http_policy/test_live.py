@@ -19,8 +19,7 @@ from steersman.apps.http_policy import live
 from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.scheduler.process import LiveScheduler
-from steersman.cluster.model import Node, PodClass, Requests
-from steersman.cluster.node_metrics import LatencyLimits
+from steersman.cluster.model import LatencyLimits, Node, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.cluster_view import ClusterView

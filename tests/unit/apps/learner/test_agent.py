@@ -41,8 +41,7 @@ from steersman.apps.scheduler.agent_link import (
 )
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentScorer, AgentSettings, agent_policy
 from steersman.cli.options.live_learning import LiveLearning, live_plan_of
-from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.node_metrics import NO_LIMITS, LatencyLimits
+from steersman.cluster.model import NO_LIMITS, LatencyLimits, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from steersman.cluster import volumes as rules
 from steersman.cluster.constraints.node import NodeTable
 from steersman.cluster.model import Node
 from steersman.cluster.objects.api.claims import (
@@ -22,9 +23,14 @@ from steersman.cluster.objects.api.claims import (
     VolumeClaim,
 )
 from steersman.cluster.objects.api.pods import PodObject
-from steersman.cluster.volumes import rules
-from steersman.cluster.volumes.claims import PodClaim, pod_claims, volume_attachment
-from steersman.cluster.volumes.rules import VolumeFit, VolumeObjects, VolumePlan
+from steersman.cluster.volumes import (
+    PodClaim,
+    VolumeFit,
+    VolumeObjects,
+    VolumePlan,
+    pod_claims,
+    volume_attachment,
+)
 
 ZONE = "topology.kubernetes.io/zone"
 NODES = ["n0", "n1", "n2"]

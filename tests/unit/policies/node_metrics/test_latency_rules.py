@@ -10,8 +10,7 @@ from tests.support.errors import raises
 from tests.support.kube_decisions import KubeDecisions
 from tests.support.nightly import examples
 
-from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
-from steersman.cluster.node_metrics import CONNECTIONS, CPU_USED, LATENCY
+from steersman.cluster.model import CONNECTIONS, CPU_USED, LATENCY, Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import MetricsQuestion

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, Told
 
-from steersman.cluster.model import Node, PodClass, Requests
-from steersman.cluster.node_metrics import LatencyLimits, limits_of
+from steersman.cluster.model import LatencyLimits, Node, PodClass, Requests, limits_of
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.cluster_view import ClusterView

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from tests.support.servers.fake_prometheus import CONNECTIONS, LATENCY, Told
 
-from steersman.cluster.model import Node, PodClass, Requests
-from steersman.cluster.node_metrics import METRICS, LatencyLimits
+from steersman.cluster.model import METRICS, LatencyLimits, Node, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve

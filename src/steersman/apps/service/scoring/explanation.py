@@ -15,7 +15,7 @@ from steersman.apps.service.scoring.unknown_pods import TimeBudget, UnusualPodEr
 from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import OwnerPods, PodQuery
-from steersman.cluster.preemption import RunningPodArrays, preemption, with_nominated
+from steersman.cluster.provisional import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy, renamed
 from steersman.policies.decision.cluster_view import ClusterView

@@ -20,8 +20,7 @@ from steersman.cluster.objects.decoding import REFUSALS_KEY
 from steersman.cluster.objects.device_offers import DeviceOffers, device_offers
 from steersman.cluster.objects.fields import FieldError
 from steersman.cluster.objects.replicas import mapping_or_empty
-from steersman.cluster.volumes.claims import PodClaim, pod_claims
-from steersman.cluster.volumes.rules import VolumeObjects, fit, waits_for_consumer
+from steersman.cluster.volumes import PodClaim, VolumeObjects, fit, pod_claims, waits_for_consumer
 from steersman.core.counting import first_names
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 

@@ -1,1 +1,0 @@
-"""Rules of kube-scheduler about volumes."""
