@@ -19,8 +19,8 @@ import msgspec
 import numpy as np
 
 from steersman.apps.runtime.tasks import run_concurrently
-from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
+from steersman.cluster.objects.fields import pod_from_json
 from steersman.core.statistics import mean_interval
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load

@@ -20,7 +20,7 @@ from steersman.apps.local_cluster.control_plane import servers
 from steersman.apps.runtime.listing import ALL_PODS
 from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api.decoding import pod_from_json
+from steersman.cluster.objects.fields import pod_from_json
 from steersman.cluster.objects.manifests import pod_to_object
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError

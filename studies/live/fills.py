@@ -23,8 +23,8 @@ from steersman.apps.local_cluster import cluster, nodes, record
 from steersman.apps.local_cluster.nodes import parse_shape
 from steersman.apps.runtime.listing import ALL_PODS
 from steersman.apps.runtime.tasks import BackgroundTasks, run
-from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.decoding import decode_requests
+from steersman.cluster.objects.fields import pod_from_json
 from steersman.core.errors import SteersmanError
 from steersman.core.quantities import cpu_milli
 from steersman.envs.deployments.environment import DeploymentsOptions

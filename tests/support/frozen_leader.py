@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from steersman.apps.runtime.tasks import run_concurrently
-from steersman.cluster.objects.api.decoding import pod_from_json
+from steersman.cluster.objects.fields import pod_from_json
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.watch import EventType, Reflector
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from steersman.cluster.model import Node
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.decoding import decode_node
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, converted
 from steersman.core.errors import InputError
 
 

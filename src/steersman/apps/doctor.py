@@ -22,10 +22,9 @@ from steersman.apps.runtime.listing import (
 )
 from steersman.cluster.account import ClusterAccount, account_of
 from steersman.cluster.model import PLUGIN_GPUS, SHARED_GPUS, Node
-from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import NodeObject, named_object
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, LivePod
-from steersman.cluster.objects.fields import kubernetes_table
+from steersman.cluster.objects.fields import kubernetes_table, node_from_json, pod_from_json
 from steersman.core.counting import counted, first_names
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client

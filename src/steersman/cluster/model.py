@@ -408,7 +408,7 @@ class Node:
 
     `gpu_count` devices have bits in a device mask; `gpu_resources` are the names under which they are offered, none:
     any. Further GPUs (of another vendor, or beyond the mask) are counted among `extended` under their name.
-    `gpu_memory_mib` is the memory of each GPU (in the unit of a resource that counts it, see `gpu_shares`),
+    `gpu_memory_mib` is the memory of each GPU (in the unit of a resource that counts it, see `objects.gpus`),
     `physical_gpus` the number of those whose replicas the devices are; 0 where nothing but labels may say it
     (`gpu_units`). `addresses` are those of `status.addresses` that are not its name. `features` are those that its
     kubelet declares.

@@ -14,9 +14,8 @@ import msgspec
 import structlog
 
 from steersman.cluster.model import Pod, PodClass, Requirement
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import LabelSelector, NamedObject, named_object
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, converted
 from steersman.cluster.objects.selectors import label_selector
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, OptionalReflector

@@ -15,10 +15,10 @@ import msgspec
 from steersman.apps.local_cluster.cleaning import DeletionTimeoutError, until_gone
 from steersman.apps.runtime.tasks import delete_if_exists, get_if_exists, retry_transient
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.decoding import PLACEHOLDER_IMAGE
+from steersman.cluster.objects.fields import pod_from_json
 from steersman.cluster.objects.manifests import Manifest, pod_to_object
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import CONFLICT, MISSING, ApiError, Client

@@ -18,8 +18,8 @@ from steersman.apps.local_cluster.cleaning import StallTimeout
 from steersman.apps.runtime.tasks import get_if_exists
 from steersman.cluster.gpu_units import with_standard_labels
 from steersman.cluster.model import GPU_MODEL_KEY, PLUGIN_GPUS, SHARED_GPUS, Node, Taint
-from steersman.cluster.objects.api.decoding import node_from_json
 from steersman.cluster.objects.api.metadata import NodeObject
+from steersman.cluster.objects.fields import node_from_json
 from steersman.cluster.objects.manifests import Manifest, node_to_object
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.quantities import MAX_CPU_MILLI, MAX_MEMORY_BYTES, MAX_NODE_GPUS, bytes_, cpu_milli, plausible

@@ -21,8 +21,8 @@ from steersman.cluster.model import (
     PodSelector,
     Requirement,
 )
-from steersman.cluster.objects.api.decoding import valid_pod
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, LivePod
+from steersman.cluster.objects.fields import valid_pod
 from steersman.cluster.objects.manifests import Manifest, node_to_object, pod_to_object
 from steersman.core.atomic_files import new_folder, replacing
 from steersman.core.errors import InputError, SteersmanError

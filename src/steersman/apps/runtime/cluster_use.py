@@ -11,12 +11,11 @@ import msgspec
 from steersman.apps.runtime.listing import list_device_offers
 from steersman.cluster.gpu_units import gpu_milli, held_milli, requested_units
 from steersman.cluster.model import GPU_MILLI, UNLIMITED, Node
-from steersman.cluster.objects.api.decoding import node_from_json, valid_pod
 from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_node, decode_requests
 from steersman.cluster.objects.device_offers import DeviceOffers
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, node_from_json, valid_pod
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, object_key
 

@@ -13,9 +13,8 @@ import msgspec
 import structlog
 
 from steersman.cluster.model import PLUGIN_GPUS
-from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.api.pods import LivePod
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, pod_from_json
 from steersman.cluster.objects.gpus import GPU_INDEX_KEY
 from steersman.cluster.state import device_indices
 from steersman.core.errors import SteersmanError

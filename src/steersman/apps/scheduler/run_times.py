@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.api.decoding import valid_pod
+from steersman.cluster.objects.fields import valid_pod
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import PODS_PATH, ClusterCache

@@ -426,7 +426,7 @@ def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: boo
 
 async def _status(client: Any) -> dict[str, Any]:
     from steersman.apps.runtime.listing import ALL_PODS, NODES, server_version
-    from steersman.cluster.objects.api.decoding import node_from_json, valid_pod
+    from steersman.cluster.objects.fields import node_from_json, valid_pod
 
     await _check_ready(client)
     version = await server_version(client)

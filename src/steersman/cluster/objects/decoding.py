@@ -16,7 +16,6 @@ from typing import Any
 from steersman.cluster import model
 from steersman.cluster.model import SHOWN, limits_of
 from steersman.cluster.objects import selectors
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import NodeImage, NodeObject, NodeSpec, NodeStatus, NodeTaint, ObjectMeta
 from steersman.cluster.objects.api.pods import (
     MAX_PORT,
@@ -31,6 +30,7 @@ from steersman.cluster.objects.api.pods import (
 from steersman.cluster.objects.fields import (
     FieldError,
     Object,
+    converted,
     indexed,
     join,
     one_of,
@@ -38,12 +38,16 @@ from steersman.cluster.objects.fields import (
     required,
     unix_seconds,
 )
-from steersman.cluster.objects.gpu_shares import HAMI_MEMORY, HAMI_RESOURCES, GpuSharing, hami_models, hami_register
 from steersman.cluster.objects.gpus import (
     GPU_COUNT_KEY,
     GPU_MILLI_KEY,
+    HAMI_MEMORY,
+    HAMI_RESOURCES,
+    GpuSharing,
     gpu_devices,
     gpu_models,
+    hami_models,
+    hami_register,
     node_gpus,
     pod_gpus,
     shared_gpus,

@@ -19,8 +19,7 @@ from steersman.cluster.model import HARD_KEYS, SOFT_KEYS, USER_KEY
 from steersman.cluster.objects import decoding
 from steersman.cluster.objects.api.claims import IMPLICIT
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQUIRED
-from steersman.cluster.objects.gpu_shares import DEVICES, FRACTION, HAMI_REGISTER
-from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
+from steersman.cluster.objects.gpus import DEVICES, FRACTION, GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY, HAMI_REGISTER
 from steersman.cluster.objects.pod_features import HOST_NETWORK_USERS, RESTART_ALL
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, NONZERO
 from steersman.core.quantities import NANO, ceil_div, format_bytes, format_cpu, format_whole

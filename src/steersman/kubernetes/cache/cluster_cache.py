@@ -3,33 +3,120 @@
 The resources of a bound pod count even if its object is invalid. Its GPU annotations can be changed by anyone who may
 patch the pod, so it holds what it had when it was first seen bound. One that requests no GPUs holds those of its
 ResourceClaims.
+
+A decision counts at once, long before the watch reports the binding; the watch wins. A pod with a node nominated by
+another scheduler counts there until it is bound, as in kube-scheduler.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Set
+from collections.abc import Generator, Iterable, Set
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
 import structlog
 
+from steersman.cluster.constraints.node import Mask
 from steersman.cluster.model import GPU_MILLI, Node, Pod
-from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json, valid_pod
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.api.pods import UNSCHEDULABLE, LivePod
 from steersman.cluster.objects.decoding import decode_node
 from steersman.cluster.objects.device_offers import DeviceOffers
-from steersman.cluster.objects.fields import FieldError, unix_seconds
+from steersman.cluster.objects.fields import FieldError, node_from_json, pod_from_json, unix_seconds, valid_pod
 from steersman.cluster.objects.gpus import GPU_INDEX_KEY, device_numbers
-from steersman.kubernetes.cache.cached_pod import CachedPod, Listener, may_differ
+from steersman.kubernetes.cache.cached_pod import CachedPod, Listener, PodDecoder, may_differ
 from steersman.kubernetes.cache.device_claims import DeviceClaims
-from steersman.kubernetes.cache.pod_decoder import PodDecoder
-from steersman.kubernetes.cache.reservations import Reservations
 from steersman.kubernetes.cache.store import PodStore
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Namespaces, Selectors, as_written
 from steersman.kubernetes.watch import EventType, Reflector
+
+
+class Reservations:
+    """Pods of a store that are assumed on nodes or nominated for them."""
+
+    def __init__(self, store: PodStore) -> None:
+        self._store = store
+
+    def assume(self, pod: CachedPod, slot: int, devices: int) -> None:
+        """Assume a pod on a node before the API confirms it."""
+        node = self._store.state.nodes[slot]
+        assert node is not None
+        pod.assumed = True
+        self.nominate(pod, "")
+        self._store.put(pod, node.name, devices)
+
+    def forget(self, pod: CachedPod) -> None:
+        """Take an assumed pod back, unless it was confirmed or deleted."""
+        # The watch may have confirmed, deleted or replaced it while its binding was under way.
+        if pod.assumed and self._store.pods.get(pod.key) is pod:
+            pod.assumed = False
+            self._store.take(pod)
+            pod.devices = None
+
+    def nominate(self, pod: CachedPod, node: str) -> None:
+        """Count a pending pod on its nominated node, "" for none any more."""
+        if pod.nominated == node:
+            return
+        if pod.nominated:
+            self._store.nominated[pod.nominated].discard(pod.key)
+            if not self._store.nominated[pod.nominated]:
+                del self._store.nominated[pod.nominated]
+            # Others may use the room that was kept for it.
+            self._displace(pod, may_have_grown=True)
+        pod.nominated = node
+        if node:
+            self._store.nominated[node].add(pod.key)
+            slot = self._store.state.slots.get(node)
+            if slot is not None:
+                self._store.place(pod, slot)
+                self._store.listener.on_node_changed(slot, may_have_grown=False)
+
+    def displaces(self, pod: CachedPod) -> bool:
+        """Return whether a pod of lower priority, or the pod itself, has a nominated node."""
+        return any(_yields(each, pod) for each in self._nominated_pods())
+
+    @contextmanager
+    def without_nominated(self, pod: CachedPod) -> Generator[Mask | None]:
+        """Take all pods off their nominated nodes inside the block; yield where a pod fits beside them, [N].
+
+        kube-scheduler lets a pod onto a node where it fits both beside the nominated pods of at least its priority and
+        without them, and scores nodes without them. None: there are no such pods.
+        """
+        nominated = self._nominated_pods()
+        for each in nominated:
+            if _yields(each, pod):
+                self._displace(each)
+        beside = [each for each in nominated if not _yields(each, pod)]
+        # Between the two removals: pods that yield are gone, and the others still count.
+        allowed = self._store.state.mask(pod.class_id, pod.labels_id) if beside else None
+        for each in beside:
+            self._displace(each)
+        try:
+            yield allowed
+        finally:
+            for each in nominated:
+                slot = self._store.state.slots.get(each.nominated)
+                if slot is not None:
+                    self._store.place(each, slot)
+                    self._store.listener.on_node_changed(slot, may_have_grown=False)
+
+    def _nominated_pods(self) -> list[CachedPod]:
+        placed = self._store.state.placements
+        return [self._store.pods[key] for keys in self._store.nominated.values() for key in keys if key in placed]
+
+    def _displace(self, pod: CachedPod, *, may_have_grown: bool = False) -> None:
+        if pod.key in self._store.state.placements:
+            slot = self._store.state.remove(pod.key).slot
+            pod.devices = None
+            self._store.listener.on_node_changed(slot, may_have_grown=may_have_grown)
+
+
+def _yields(nominated: CachedPod, pod: CachedPod) -> bool:
+    return nominated is pod or nominated.pod.priority < pod.pod.priority
+
 
 NODES_PATH, PODS_PATH = "/api/v1/nodes", "/api/v1/pods"
 UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 from steersman.cluster.model import GPU_RESOURCES
 from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api import scheduling as api
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import PREFERRED, REQUIRED
-from steersman.cluster.objects.fields import FieldError, indexed, one_of, required
+from steersman.cluster.objects.fields import FieldError, converted, indexed, one_of, required
 from steersman.policies.files.kube_plugins import check_plugin
 from steersman.policies.node_scores.kube_minors import MINORS
 from steersman.policies.node_scores.kube_profile import (

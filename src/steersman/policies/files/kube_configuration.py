@@ -15,9 +15,8 @@ from typing import Any
 from steersman.cluster.constraints.node import NODE_AFFINITY_PREFILTER
 from steersman.cluster.model import ProfileRules
 from steersman.cluster.objects.api import scheduling as api
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.cluster.objects.fields import FieldError, indexed, kind_of, mapping, text
+from steersman.cluster.objects.fields import FieldError, converted, indexed, kind_of, mapping, text
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.files import kube_arguments as read
 from steersman.policies.files.kube_arguments import API_VERSION

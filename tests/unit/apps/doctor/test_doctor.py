@@ -27,8 +27,8 @@ from steersman.apps.doctor import (
 from steersman.apps.runtime.cluster_schedulers import FoundScheduler
 from steersman.apps.runtime.listing import version_of
 from steersman.cluster.account import account_of
-from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import StoredMeta
+from steersman.cluster.objects.fields import node_from_json, pod_from_json
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client, Listed
 from steersman.kubernetes.lease import HeldLease, LeaseHolder

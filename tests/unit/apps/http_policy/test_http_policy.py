@@ -22,10 +22,9 @@ from steersman.apps.http_policy.policy import RequestEncoder, ScoreServerError, 
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.decoding import pod_from_object
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, converted
 from steersman.cluster.objects.free_resources import FREE_KEY, FreeResources, free_of, set_free
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError

@@ -6,7 +6,7 @@ from tests.support.servers.live_cluster import node, pod
 from tests.support.virtual_scheduler import VirtualScheduler
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
-from steersman.kubernetes.cache.gpu_mixing import SHARED_THERE
+from steersman.kubernetes.cache.store import SHARED_THERE
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import pytest
 from tests.support.invalid_values import STRANGE, places, replaced
 
 from steersman.cluster.model import Pod
-from steersman.cluster.objects.api.decoding import pod_from_json
 from steersman.cluster.objects.api.pods import LivePod
 from steersman.cluster.objects.decoding import decode_pod
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, pod_from_json
 from steersman.cluster.objects.replicas import decode_replica
 
 RESIZING = {

@@ -9,7 +9,7 @@ from tests.support.objects import node_from_object
 
 import steersman
 from steersman.cluster.objects.decoding import pod_from_object
-from steersman.cluster.objects.gpu_shares import GpuSharing, hami_register, share_milli
+from steersman.cluster.objects.gpus import GpuSharing, hami_register, share_milli
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import InputError
 from steersman.workloads.loading import load_workload

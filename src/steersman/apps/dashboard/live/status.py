@@ -10,9 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.pods import PodCondition
-from steersman.cluster.objects.fields import unix_seconds
+from steersman.cluster.objects.fields import node_from_json, pod_from_json, unix_seconds
 from steersman.kubernetes.watch import EventType
 
 LONGEST_MESSAGE = 500  # characters of a scheduler's reason that are kept

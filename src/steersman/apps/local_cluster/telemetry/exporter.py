@@ -28,10 +28,9 @@ from steersman.apps.local_cluster.nodes import NODES as NODES_PATH
 from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
 from steersman.apps.runtime.tasks import BackgroundTasks, run
 from steersman.cluster.model import Node, Pod
-from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.decoding import decode_node, decode_pod
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, node_from_json, pod_from_json
 from steersman.core.errors import SteersmanError
 from steersman.envs.latency.live import LiveModel, NodeSample, Truth
 from steersman.kubernetes import config

@@ -19,10 +19,9 @@ from steersman.apps.service.scoring.choice import BEST, NOWHERE, pick, rank
 from steersman.cluster.constraints import reasons
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects import decoding
-from steersman.cluster.objects.api.decoding import node_from_json, pod_from_json
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_node
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, node_from_json, pod_from_json
 from steersman.cluster.objects.free_resources import FREE_KEY, free_of, set_free
 from steersman.cluster.objects.replicas import read_volumes
 from steersman.cluster.pod_query import PodQuery

@@ -11,11 +11,10 @@ from msgspec import structs
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Node, Pod, PodSelector
-from steersman.cluster.objects import gpu_shares
-from steersman.cluster.objects.api.decoding import converted
+from steersman.cluster.objects import gpus
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_pod
-from steersman.cluster.objects.fields import FieldError
+from steersman.cluster.objects.fields import FieldError, converted
 from steersman.cluster.objects.replicas import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
 from steersman.core.errors import InputError
@@ -72,27 +71,25 @@ def _selects(selector: PodSelector, pod: Pod) -> bool:
     return selector.namespaces is None or pod.namespace in selector.namespaces or selector.excludes_namespaces
 
 
-def sharing_warnings(objects: Sequence[KubernetesObject], sharing: gpu_shares.GpuSharing) -> Iterator[str]:
+def sharing_warnings(objects: Sequence[KubernetesObject], sharing: gpus.GpuSharing) -> Iterator[str]:
     """Yield what is assumed of GPUs that the pods of an input share."""
-    reservations = sum(each.kind == "Pod" and gpu_shares.is_reservation(each.typed.metadata) for each in objects)
+    reservations = sum(each.kind == "Pod" and gpus.is_reservation(each.typed.metadata) for each in objects)
     if reservations:
         yield (
             f"pods with which KAI reserves shared GPUs are left out ({reservations}): the pods that share these GPUs "
             "count"
         )
     for each in objects:
-        if each.kind in CONTROLLERS and (
-            key := gpu_shares.misplaced_annotation(each.typed.metadata, each.pod.metadata)
-        ):
+        if each.kind in CONTROLLERS and (key := gpus.misplaced_annotation(each.typed.metadata, each.pod.metadata)):
             yield (
                 f"{each.kind} {each.name} has the annotation {key}, which its pods do not get: it belongs into "
                 "spec.template.metadata"
             )
     pods = [each.pod for each in objects if each.kind in ("Pod", *CONTROLLERS)]
-    unequal = sum(gpu_shares.has_unequal_shares(each.spec, sharing) for each in pods)
+    unequal = sum(gpus.has_unequal_shares(each.spec, sharing) for each in pods)
     if unequal:
         yield f"containers of a pod have unequal shares of GPUs: the largest counts for each ({unequal} of them)"
-    if len(sharing.memory_mib) == 1 or not any(map(gpu_shares.requests_memory, pods)):
+    if len(sharing.memory_mib) == 1 or not any(map(gpus.requests_memory, pods)):
         return
     if sharing.memory_mib:
         sizes = " and ".join(map(str, sharing.memory_mib))
@@ -103,7 +100,7 @@ def sharing_warnings(objects: Sequence[KubernetesObject], sharing: gpu_shares.Gp
     else:
         yield (
             "pods request memory of GPUs, and no node says how much its GPUs have: such pods count as if they "
-            f"requested whole ones; the label {gpu_shares.MEMORY_LABEL} says it"
+            f"requested whole ones; the label {gpus.MEMORY_LABEL} says it"
         )
 
 
@@ -152,7 +149,7 @@ class Expansion:
     _there: dict[Key, KubernetesObject] = field(init=False)
     _owning: set[Key | None] = field(init=False)
     _stored: set[str] = field(init=False)
-    _sharing: gpu_shares.GpuSharing = field(init=False)
+    _sharing: gpus.GpuSharing = field(init=False)
     _pods: dict[int, Pod] = field(default_factory=dict)
     _members: dict[Key, Members] = field(default_factory=dict)
     _owners: dict[tuple[str, str], Key] = field(default_factory=dict)
@@ -170,7 +167,7 @@ class Expansion:
         made = [obj for obj in self.objects if has_custom and (obj.kind in MADE or obj.kind not in KINDS)]
         self._owning = {controller_of(obj) for obj in made} - {None}
         self._stored = {obj.namespace for obj in self.objects if obj.kind == "Pod" and is_created(obj)}
-        self._sharing = gpu_shares.sharing_of(self.nodes)
+        self._sharing = gpus.sharing_of(self.nodes)
 
     def expand(self) -> Expanded:
         """Return the Pods that have not finished and those that controllers want and do not have.
@@ -209,7 +206,7 @@ class Expansion:
     def _read_pods(self) -> None:
         """Decode the Pods that have not finished and find their controllers."""
         for i, obj in enumerate(self.objects):
-            if obj.kind != "Pod" or gpu_shares.is_reservation(obj.pod.metadata):
+            if obj.kind != "Pod" or gpus.is_reservation(obj.pod.metadata):
                 continue
             above = self._controllers.owners(obj)
             maker = self._controllers.maker(above)

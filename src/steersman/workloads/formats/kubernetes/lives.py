@@ -9,11 +9,10 @@ import msgspec
 from msgspec import structs
 
 from steersman.cluster.model import JOB_NAME, Node
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_pod
-from steersman.cluster.objects.fields import FieldError, unix_seconds
-from steersman.cluster.objects.gpu_shares import GpuSharing, sharing_of
+from steersman.cluster.objects.fields import FieldError, converted, unix_seconds
+from steersman.cluster.objects.gpus import GpuSharing, sharing_of
 from steersman.core.errors import InputError
 from steersman.core.quantities import ceil_div
 from steersman.workloads.formats.kubernetes.admission import KINDS as ADMISSION_KINDS

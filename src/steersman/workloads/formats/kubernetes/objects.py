@@ -15,7 +15,7 @@ from pathlib import Path
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.decoding import COMPARISONS, decode_node
 from steersman.cluster.objects.fields import FieldError, Object, field_use, join, kubernetes_table, required
-from steersman.cluster.objects.gpu_shares import shared_node
+from steersman.cluster.objects.gpus import shared_node
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.cluster.objects.replicas import mapping_or_empty
 from steersman.core.counting import counted, first_names

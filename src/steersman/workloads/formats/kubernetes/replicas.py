@@ -19,9 +19,8 @@ from msgspec import structs
 from steersman.cluster.constraints.node import allowed_nodes, holds, restricted_names
 from steersman.cluster.model import JOB_NAME, Node, NodeSelectorTerm, Pod, Requirement
 from steersman.cluster.objects.api import controllers
-from steersman.cluster.objects.api.decoding import converted
 from steersman.cluster.objects.api.pods import ClaimSource, PodObject, PodToleration, PodVolume
-from steersman.cluster.objects.fields import FieldError, one_of
+from steersman.cluster.objects.fields import FieldError, converted, one_of
 from steersman.workloads.formats.kubernetes.controllers import Key, is_terminating, selector_of
 from steersman.workloads.formats.kubernetes.unpacking import KubernetesObject
 

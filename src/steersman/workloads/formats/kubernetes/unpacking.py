@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from steersman.cluster.objects.api import claims, controllers
-from steersman.cluster.objects.api.decoding import converted, valid_parts
 from steersman.cluster.objects.api.metadata import ManifestObject, NodeObject
 from steersman.cluster.objects.api.pods import PodObject
-from steersman.cluster.objects.fields import FieldError, Object, join
+from steersman.cluster.objects.fields import FieldError, Object, converted, join, valid_parts
 from steersman.core.errors import InputError
 from steersman.workloads.formats.yaml_documents import NESTED, Document
 
