@@ -9,7 +9,7 @@ CLASSES = {
     "Results": (
         "steersman.evaluation.evaluation.Evaluation",
         "steersman.simulation.result.RunResult",
-        "steersman.training.result.TrainingResult",
+        "steersman.training.plans.TrainingResult",
     ),
     "Workloads": (
         "steersman.workloads.workload.Workload",
@@ -21,10 +21,10 @@ CLASSES = {
         "steersman.apps.load.live_cluster.LiveCluster",
     ),
     "Environments": (
-        "steersman.envs.deployments.environment.DeploymentsOptions",
+        "steersman.envs.deployments.DeploymentsOptions",
         "steersman.workloads.generators.deployments.DeploymentSettings",
-        "steersman.envs.inflation.episodes.WorkloadOptions",
-        "steersman.envs.latency.environment.LatencyOptions",
+        "steersman.envs.workload.WorkloadOptions",
+        "steersman.envs.latency.LatencyOptions",
     ),
     "Extensions": (
         "steersman.policies.user_policy.PolicyProtocol",

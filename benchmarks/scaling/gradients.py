@@ -12,8 +12,8 @@ from typing import Any
 import steersman
 from steersman.agents.dqn import DQN
 from steersman.agents.ppo import PPO
-from steersman.envs.deployments.environment import DeploymentsOptions
-from steersman.envs.inflation.episodes import WorkloadOptions
+from steersman.envs.deployments import DeploymentsOptions
+from steersman.envs.workload import WorkloadOptions
 from steersman.workloads.formats.openb import embedded
 
 Result = dict[str, float | str]

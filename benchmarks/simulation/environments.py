@@ -8,9 +8,9 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from steersman.envs.deployments.environment import DeploymentsVectorEnv
+from steersman.envs.deployments import DeploymentsVectorEnv
 from steersman.envs.environment import SteersmanVectorEnv
-from steersman.envs.inflation.episodes import InflationVectorEnv
+from steersman.envs.workload import InflationVectorEnv
 
 Result = dict[str, float | str]
 

@@ -159,7 +159,7 @@ impl LiveModel {
         }))
     }
 
-    /// The true state now, in the order of `steersman.envs.latency.live.Truth`.
+    /// The true state now, in the order of `steersman.envs.latency.Truth`.
     pub fn truth(&mut self, time: f64) -> Result<[f64; 12]> {
         self.advance(time)?;
         self.model.totals = self.model.totals.without_samples();

@@ -23,8 +23,8 @@ from steersman.core.config.fields import checked_arguments, make_config
 from steersman.core.engines import use_engine as use_engine  # one of the names of this module
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.processes import check_jobs
-from steersman.envs.deployments.environment import DeploymentsOptions
-from steersman.envs.latency.environment import LatencyOptions
+from steersman.envs.deployments import DeploymentsOptions
+from steersman.envs.latency import LatencyOptions
 from steersman.evaluation.criteria import check_objectives, parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
 from steersman.evaluation.experiment import Experiment, generated_experiment
@@ -53,8 +53,7 @@ if TYPE_CHECKING:
     from steersman.apps.learner.live_agent import LiveAgent
     from steersman.apps.load.live_cluster import LiveCluster
     from steersman.apps.load.load_driver import LoadDriver
-    from steersman.training.plans import AnyPlan, EnvironmentOptions
-    from steersman.training.result import TrainingResult
+    from steersman.training.plans import AnyPlan, EnvironmentOptions, TrainingResult
     from steersman.training.run import OnIteration
     from steersman.training.tuning.study import OnTrial, TuneOutcome
 
@@ -259,9 +258,8 @@ def train(
         MissingExtraError: torch or Gymnasium is not installed.
         SteersmanError: the run failed.
     """
-    from steersman.training.plans import algorithm_of
+    from steersman.training.plans import TrainingResult, algorithm_of
     from steersman.training.plans import train as run_training
-    from steersman.training.result import TrainingResult
     from steersman.training.run import TrainingLimits
 
     check_jobs(jobs)
@@ -324,7 +322,7 @@ def tune(
 
 
 def _plan(function: Callable[..., Any], source: Any, name: str, algorithm: str, options: Mapping[str, Any]) -> AnyPlan:
-    from steersman.envs.inflation.episodes import WorkloadOptions
+    from steersman.envs.workload import WorkloadOptions
     from steersman.training.plans import PlanOptions, make_plan
 
     known = signature(PlanOptions).parameters

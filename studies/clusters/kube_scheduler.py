@@ -16,7 +16,7 @@ from steersman.policies.node_scores.kube_profile import STRATEGIES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.stock_search import StockSearchOptions
-from steersman.training.search.schedulers import search_scheduler
+from steersman.training.search.policies import search_scheduler
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from studies import tables

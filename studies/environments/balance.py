@@ -18,7 +18,7 @@ from steersman.agents.dqn import DQN
 from steersman.agents.networks.score_networks import build
 from steersman.agents.networks.spec import sizes_of
 from steersman.core.statistics import interquartile_mean
-from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsVectorEnv
+from steersman.envs.deployments import MIXED_SHAPES, DeploymentsVectorEnv
 from steersman.policies.features import CLUSTER
 from steersman.policies.most_even import variance_change
 from studies import tables

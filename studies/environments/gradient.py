@@ -26,7 +26,7 @@ from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
 from steersman.agents.networks.score_networks import ScoreNetwork, build, export
 from steersman.agents.networks.spec import sizes_of
-from steersman.envs.inflation.episodes import InflationVectorEnv
+from steersman.envs.workload import InflationVectorEnv
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.files.policy_file import Card, write_policy

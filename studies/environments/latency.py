@@ -17,7 +17,7 @@ from steersman.agents.networks.score_networks import build
 from steersman.agents.networks.spec import NetworkConfig, sizes_of
 from steersman.agents.registry import find_algorithm
 from steersman.envs.environment import Chooser, Figures
-from steersman.envs.latency.environment import LatencyOptions, LatencyVectorEnv
+from steersman.envs.latency import LatencyOptions, LatencyVectorEnv
 from steersman.evaluation.generated import play_all
 from steersman.workloads.generators.latency_settings import LatencySettings
 from studies import tables

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.configs import EpisodeEvolutionConfig
-from steersman.agents.evolution.episodes import EpisodeEvolution
-from steersman.agents.evolution.population import Weights, first_weights
+from steersman.agents.evolution.episodes import EpisodeEvolution, Weights, first_weights
 from steersman.agents.networks.spec import NetworkConfig, sizes_of
 from steersman.cluster.model import PodClass
-from steersman.envs.inflation.episodes import InflationVectorEnv
+from steersman.envs.workload import InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.features import CLUSTER
 from steersman.policies.files.policy_file import Card, open_network

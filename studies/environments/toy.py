@@ -18,8 +18,8 @@ from steersman.agents.evolution.episodes import EpisodeEvolution
 from steersman.agents.networks.score_networks import build
 from steersman.agents.networks.spec import NetworkConfig, sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
-from steersman.envs.deployments.environment import DeploymentsOptions
-from steersman.envs.inflation.episodes import WorkloadOptions
+from steersman.envs.deployments import DeploymentsOptions
+from steersman.envs.workload import WorkloadOptions
 from steersman.policies.networks.registry import NETWORKS
 from steersman.training.environment import EnvironmentSpec
 from studies import tables

@@ -252,7 +252,7 @@ def truth_of(address: str) -> Json:
 
 
 def figures_of(first: Json, samples: list[Json], last: Json) -> Json:
-    """Return the figures of a run, as of an episode (`envs.latency.environment`).
+    """Return the figures of a run, as of an episode (`envs.latency`).
 
     Args:
         first: the truth before it.

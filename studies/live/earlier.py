@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from steersman.agents.registry import find_algorithm
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import nominal_workload
 from steersman.training.learning import LearningPlan

@@ -27,7 +27,7 @@ from steersman.cluster.objects.decoding import decode_requests
 from steersman.cluster.objects.fields import pod_from_json
 from steersman.core.errors import SteersmanError
 from steersman.core.quantities import cpu_milli
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
 from steersman.training.run import METRICS

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steersman.envs.latency.environment import LatencyOptions
+from steersman.envs.latency import LatencyOptions
 from steersman.training.plans import PlanOptions, make_plan
 from steersman.training.run import TrainingLimits
 from steersman.workloads.generators.latency_settings import LatencySettings

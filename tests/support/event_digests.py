@@ -23,7 +23,7 @@ from tests.support.differential.sequences import sequence
 from tests.support.differential.sides import FileCluster
 from tests.support.telemetry_digests import RUNS as TELEMETRY_RUNS
 
-from steersman.envs.inflation.episodes import InflationEnv, TimedEnv
+from steersman.envs.workload import InflationEnv, TimedEnv
 from steersman.policies.base import Policy
 from steersman.policies.features import CLUSTER, GPU, POD_KINDS, View
 from steersman.policies.gpu_state.arrays import WEIGHTS

@@ -7,8 +7,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from steersman.agents.base import Teacher
-from steersman.agents.buffers.recording import Recording
-from steersman.agents.buffers.replay import flatten
+from steersman.agents.buffers import Recording, flatten
 from steersman.agents.networks.tensors import replace_rows, stack, take
 
 

@@ -18,10 +18,9 @@ from steersman.cluster.model import LatencyLimits, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.base import EnvCore
-from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
+from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
-from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyVectorEnv
-from steersman.envs.latency.live import LiveModel
+from steersman.envs.latency import LatencyCore, LatencyEnv, LatencyVectorEnv, LiveModel
 from steersman.objectives.registry import resolve as resolve_objective
 from steersman.policies.base import Candidates
 from steersman.policies.heuristics import HEURISTIC_IDS

@@ -17,7 +17,7 @@ from steersman.agents.registry import ALGORITHMS, AlgorithmSpec
 from steersman.cli.main import main
 from steersman.core import frames
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 from steersman.evaluation.results import METRICS, RESULTS, SUMMARY
 from steersman.objectives import registry as objectives
 from steersman.objectives.measures import Objective

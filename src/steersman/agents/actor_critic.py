@@ -8,7 +8,7 @@ gradient-following algorithms", 1992; Mnih et al., "Asynchronous methods for dee
 
 and the critic moves towards the returns. A is the advantage: how much better a decision was than expected. The entropy
 H keeps the policy from settling before it has explored. The actor learns from each decision once. Features that never
-varied during training are ignored afterwards (`agents.networks.feature_ranges`), so that the policy can be used
+varied during training are ignored afterwards (`agents.networks.score_networks`), so that the policy can be used
 elsewhere.
 """
 
@@ -25,11 +25,10 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
-from steersman.agents.base import Adam, Agent, Step, Teacher
-from steersman.agents.buffers.rollout import Rollout, rollout
+from steersman.agents.base import Adam, Agent, Metrics, Step, Teacher
+from steersman.agents.buffers import Rollout, rollout
 from steersman.agents.configs import ActorCriticConfig
-from steersman.agents.networks.feature_ranges import FeatureRanges
-from steersman.agents.networks.score_networks import ScoreNetwork, build_critic
+from steersman.agents.networks.score_networks import FeatureRanges, ScoreNetwork, build_critic
 from steersman.agents.networks.tensors import (
     Actions,
     Arrays,
@@ -41,7 +40,6 @@ from steersman.agents.networks.tensors import (
     pack,
     unpack,
 )
-from steersman.agents.rollout_stats import Metrics
 
 CHUNK = 1024  # observations in one batch of the critic
 

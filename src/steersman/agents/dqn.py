@@ -10,7 +10,7 @@ learning", Nature 2015). Four things make that work:
   Learning with Double Q-learning", AAAI 2016), which removes the bias towards overestimated values.
 - Large errors count linearly (Huber loss), and gradients are clipped.
 
-Features that never varied during training are ignored afterwards (`agents.networks.feature_ranges`), so that the policy
+Features that never varied during training are ignored afterwards (`agents.networks.score_networks`), so that the policy
 can be used elsewhere.
 
 Exploration is epsilon-greedy: with probability epsilon a random feasible node, and epsilon decays exponentially with
@@ -31,14 +31,11 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 from torch.nn import functional
 
-from steersman.agents.base import Adam, Agent, Step, Teacher, random_rows
-from steersman.agents.buffers.recording import Recording
-from steersman.agents.buffers.replay import ReplayBuffer, flatten, unflatten
+from steersman.agents.base import Adam, Agent, Metrics, Step, Teacher, random_rows
+from steersman.agents.buffers import Recording, ReplayBuffer, flatten, unflatten
 from steersman.agents.configs import DQNConfig
-from steersman.agents.networks.feature_ranges import FeatureRanges
-from steersman.agents.networks.score_networks import ScoreNetwork
+from steersman.agents.networks.score_networks import FeatureRanges, ScoreNetwork
 from steersman.agents.networks.tensors import Actions, Arrays, Tensors, as_tensors, pack, unpack
-from steersman.agents.rollout_stats import Metrics
 from steersman.core.errors import UsageError
 
 HEURISTIC_SHARE = 0.5  # share of exploratory actions

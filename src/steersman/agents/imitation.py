@@ -18,13 +18,11 @@ import numpy.typing as npt
 import torch
 from gymnasium.vector import VectorEnv
 
-from steersman.agents.base import Adam, Agent, Teacher
-from steersman.agents.buffers.recording import Recording
-from steersman.agents.buffers.replay import ReplayBuffer, flatten, unflatten
+from steersman.agents.base import Adam, Agent, Metrics, Teacher
+from steersman.agents.buffers import Recording, ReplayBuffer, flatten, unflatten
 from steersman.agents.configs import ImitationConfig
 from steersman.agents.networks.score_networks import ScoreNetwork
 from steersman.agents.networks.tensors import Actions, Arrays, as_tensors, log_probabilities, pack, unpack
-from steersman.agents.rollout_stats import Metrics
 from steersman.core.errors import UsageError
 
 

@@ -25,12 +25,11 @@ import torch
 from torch import Tensor
 
 from steersman.agents.actor_critic import CHUNK, ActorCritic
-from steersman.agents.base import keeping_randomness
-from steersman.agents.buffers.rollout import Rollout
+from steersman.agents.base import Metrics, keeping_randomness
+from steersman.agents.buffers import Rollout
 from steersman.agents.configs import PPOConfig
 from steersman.agents.networks.score_networks import ScoreNetwork
 from steersman.agents.networks.tensors import Tensors, as_tensors, entropy, log_probabilities
-from steersman.agents.rollout_stats import Metrics
 
 
 class PPO(ActorCritic):

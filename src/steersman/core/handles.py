@@ -781,7 +781,7 @@ class TelemetryModel:
         return sample if call("model_scrape", self._number, node, time, sample) else None
 
     def truth(self, time: float) -> Floats:
-        """Return what is true now, [12], see `envs.latency.live.Truth`."""
+        """Return what is true now, [12], see `envs.latency.Truth`."""
         truth = np.empty(12)
         call("model_truth", self._number, time, truth)
         return truth

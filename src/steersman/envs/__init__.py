@@ -10,10 +10,10 @@ from __future__ import annotations
 from gymnasium.envs.registration import register
 
 _ENVIRONMENTS = {
-    "steersman/Inflation-v0": "steersman.envs.inflation.episodes:Inflation",
-    "steersman/Timed-v0": "steersman.envs.inflation.episodes:Timed",
-    "steersman/Deployments-v0": "steersman.envs.deployments.environment:Deployments",
-    "steersman/Latency-v0": "steersman.envs.latency.environment:Latency",
+    "steersman/Inflation-v0": "steersman.envs.workload:Inflation",
+    "steersman/Timed-v0": "steersman.envs.workload:Timed",
+    "steersman/Deployments-v0": "steersman.envs.deployments:Deployments",
+    "steersman/Latency-v0": "steersman.envs.latency:Latency",
 }
 
 register("steersman/Queue-v0", entry_point="steersman.envs.queue:QueueEnv")

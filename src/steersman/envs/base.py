@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ from gymnasium import spaces
 from steersman.core.config.fields import KINDS, checked_arguments, is_of_kind
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.handles import Batch, Described
-from steersman.envs.observation import AFTER, BEFORE, Observation
 from steersman.objectives import summary as summed
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.features import View, bounds
@@ -248,3 +247,25 @@ def unpack(generators: list[np.random.Generator], data: npt.NDArray[np.uint8]) -
     """Set random generators to the states in `data`, see `packed`."""
     for generator, state in zip(generators, json.loads(data.tobytes().decode()), strict=True):
         generator.bit_generator.state = state
+
+
+# Rows of the summary of an environment: the state at the decision that is to be made; before and after the last action.
+NOW, BEFORE, AFTER = range(3)
+
+
+class Observation(NamedTuple):
+    """Observations of E environments.
+
+    Attributes:
+        nodes: [E, N, F] float32.
+        pod: [E, P] float32.
+        context: [E, X] float32.
+        mask: [E, N] int8, 1 where the pod may run.
+        groups: [E, N, 2] int32, index of the node's rack and server, -1: none.
+    """
+
+    nodes: npt.NDArray[np.float32]
+    pod: npt.NDArray[np.float32]
+    context: npt.NDArray[np.float32]
+    mask: npt.NDArray[np.int8]
+    groups: npt.NDArray[np.int32]

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import NO_LIMIT, CoreOrder, CoreRunTimes, RunProgress, Standing, Stop
 from steersman.envs.base import check_limits, known_options, make_options
-from steersman.envs.inflation.episodes import WorkloadLike, workload_of
+from steersman.envs.workload import WorkloadLike, workload_of
 from steersman.orders import scores
 from steersman.orders.order import ANYBODY, OVERTAKING, Order, parse_run_times
 from steersman.orders.registry import find_order

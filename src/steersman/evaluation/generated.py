@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import UsageError
-from steersman.envs.deployments.environment import DeploymentsOptions, Shape, node_size
+from steersman.envs.base import AFTER
+from steersman.envs.deployments import DeploymentsOptions, Shape, node_size
 from steersman.envs.environment import Chooser, Figures, play
-from steersman.envs.latency.environment import LatencyCore, LatencyOptions
-from steersman.envs.observation import AFTER
+from steersman.envs.latency import LatencyCore, LatencyOptions
 from steersman.objectives import registry, summary
 from steersman.objectives.registry import WeightedObjectives
 from steersman.objectives.summary import spread_of

@@ -11,6 +11,10 @@ import numpy.typing as npt
 
 from steersman.cluster.arrays import CPU, MEMORY, PODS, NodeArrays
 from steersman.cluster.model import GPU_MILLI
+from steersman.core.handles import fragments, named, rewards_of
+from steersman.objectives.measures import Floats
+from steersman.objectives.registry import WeightedObjectives
+from steersman.workloads.profile import ProfileArrays
 
 (
     NODES,
@@ -36,8 +40,6 @@ since this row's state began; share of the placed pod's owner's running pods in 
 in an observation, whether they count or not."""
 
 COLUMNS = 16
-
-Floats = npt.NDArray[np.float64]
 
 
 def fixed_summary(nodes: NodeArrays, eligible: npt.NDArray[np.bool_]) -> Floats:
@@ -83,3 +85,28 @@ def spread_of(states: Floats) -> dict[str, Floats]:
     mean = states[:, CPU_SHARE] / nodes
     variance = np.maximum(states[:, CPU_SQUARE] / nodes - mean * mean, 0.0)
     return {"node_variance": variance, "nodes_used": states[:, NODES_USED].copy()}
+
+
+CAUSES = ("lack_both", "lack_gpu", "lack_cpu", "cpu_pod_satisfied", "cpu_pod_lack_cpu", "no_access")
+"""Why a typical pod cannot use idle GPU, in the order of summation: the node lacks both CPU and GPU for it, GPU alone,
+CPU alone; the pod wants no GPU (with and without the CPU for it); the pod does not accept the node's GPU model."""
+
+
+def fragmented_milli(profile: ProfileArrays, nodes: NodeArrays) -> npt.NDArray[np.float64]:
+    """Return the GPU milli of each node that typical pods cannot use, [N]."""
+    arrays = named(nodes=nodes._asdict(), profile=profile._asdict())
+    return fragments(arrays, len(nodes.gpu_count))[:, 0]
+
+
+def reward(objective: WeightedObjectives, before: Floats, after: Floats) -> float:
+    """Return the reward of an action from the states before and after it (`summary`, [16])."""
+    return float(rewards(objective, before[None], after[None])[0])
+
+
+def rewards(objective: WeightedObjectives, before: Floats, after: Floats) -> Floats:
+    """Return the rewards of actions, [E], from the states before and after them, [E, 16] each."""
+    numbers = np.array(objective.numbers, dtype=np.int64)
+    result = rewards_of(numbers, np.array(objective.compiled_weights, dtype=np.float64), before, after)
+    if objective.has_own and len(before):
+        result += objective.own_rewards(before, after)
+    return result

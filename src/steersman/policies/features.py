@@ -94,9 +94,7 @@ CLUSTER = View(
         Feature("whole_after", "8 GPUs", 0, 8, "The same after placing the pod."),
         Feature("partial_after", "8 GPUs", 0, 8, "Partly used devices after placing the pod."),
         Feature("largest_part_after", "1 GPU", 0, 1, "Most idle GPU of a partly used device, with the pod."),
-        Feature(
-            "fragmented_before", "8 GPUs", 0, 8, "Idle GPU that typical pods cannot use (objectives.fragmentation)."
-        ),
+        Feature("fragmented_before", "8 GPUs", 0, 8, "Idle GPU that typical pods cannot use (objectives.summary)."),
         Feature("fragmented_after", "8 GPUs", 0, 8, "The same after placing the pod."),
         Feature(
             "fgd_score", "1", 0, 1, "sigmoid((F_before - F_after) / 1 GPU) of the placement; 0 where it does not fit."

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from steersman.core.errors import SteersmanError
 from steersman.core.extensions import Registry, attribute_errors
-from steersman.objectives.fragmentation import CAUSES
+from steersman.objectives.summary import CAUSES
 from steersman.simulation.event_arrays import EventRecord
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.objectives import summary as state
-from steersman.objectives.judging import rewards
 from steersman.objectives.registry import WeightedObjectives
+from steersman.objectives.summary import rewards
 from steersman.simulation.event_arrays import (
     ARRIVAL,
     BOUND,

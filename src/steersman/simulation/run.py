@@ -22,9 +22,8 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
 from steersman.core.handles import NOWHERE, CoreEngine, Standing, Stop
-from steersman.objectives.fragmentation import fragmented_milli
 from steersman.objectives.registry import WeightedObjectives
-from steersman.objectives.summary import summary_of
+from steersman.objectives.summary import fragmented_milli, summary_of
 from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import AGE
 from steersman.policies.base import (

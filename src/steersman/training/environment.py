@@ -8,10 +8,10 @@ from typing import Any, Literal, cast
 
 from steersman.core.errors import UsageError
 from steersman.envs.base import Arrays, EnvCore
-from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
+from steersman.envs.deployments import DeploymentsCore, DeploymentsOptions
 from steersman.envs.environment import Chooser, Figures, SteersmanVectorEnv, play
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
-from steersman.envs.latency.environment import LatencyCore, LatencyOptions
+from steersman.envs.latency import LatencyCore, LatencyOptions
+from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.objectives import registry as objectives
 from steersman.orders.order import AGE
 from steersman.policies.features import TELEMETRY, View, view

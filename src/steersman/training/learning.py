@@ -187,7 +187,7 @@ def _search(plan: LearningPlan) -> EpisodeEvolution:
 
 def _agent(plan: LearningPlan, device: str) -> Agent:
     from steersman.agents.base import teacher_of
-    from steersman.agents.buffers.recording import Recording
+    from steersman.agents.buffers import Recording
 
     algorithm = find_algorithm(plan.algorithm)
     env = plan.scene.make(plan.environments)

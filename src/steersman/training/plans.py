@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,19 @@ from steersman.agents.evolution.simulations import SimulationTask
 from steersman.agents.registry import EVOLUTION, IN_ENVIRONMENTS, ON_WORKLOADS, AlgorithmSpec, find_algorithm
 from steersman.core.config.fields import check_kinds, config_fields, make_config
 from steersman.core.errors import UsageError
+from steersman.core.frames import to_frame
 from steersman.core.stored_command import StoredCommand
-from steersman.envs.deployments.environment import DeploymentsOptions
-from steersman.envs.inflation.episodes import WorkloadOptions
-from steersman.envs.latency.environment import LatencyOptions
+from steersman.envs.deployments import DeploymentsOptions
+from steersman.envs.latency import LatencyOptions
+from steersman.envs.workload import WorkloadOptions
 from steersman.objectives.registry import resolve, split_limit
 from steersman.orders.order import AGE
+from steersman.policies.base import Policy
+from steersman.policies.registry import resolve as find_policy
 from steersman.training.environment import DEFAULT_OBJECTIVES, VALIDATION_SEEDS, EnvironmentSpec, WorkloadProtocol
 from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan
-from steersman.training.run import OnIteration, TrainingLimits, TrainingProgress
+from steersman.training.run import POLICY, OnIteration, TrainingLimits, TrainingProgress, read_metrics
 from steersman.training.search.evolve import EvolutionPlan, evolve
 from steersman.workloads.workload import Workload
 
@@ -203,3 +207,46 @@ def gain_text(plan: AnyPlan, value: float) -> str:
     if isinstance(plan, EvolutionPlan):
         return plan.task.said(value, plan.config.reference)
     return f"{abs(value):.2f} % {'more' if value >= 0 else 'less'} than {plan.rule} earns"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingResult:
+    """A training run that has ended.
+
+    Attributes:
+        plan: what was trained.
+        folder: folder of the run.
+        progress: iterations done, time spent and the best validation.
+    """
+
+    plan: AnyPlan
+    folder: Path
+    progress: TrainingProgress
+
+    @property
+    def file(self) -> Path:
+        """Return the policy file with the best validation."""
+        return self.folder / POLICY
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy with the best validation."""
+        return find_policy(str(self.file))
+
+    @property
+    def summary(self) -> str:
+        """Return the best validation and its iteration in words."""
+        best = gain_text(self.plan, self.progress.best)
+        return f"{best} in validation (best: iteration {self.progress.best_iteration} of {self.progress.iteration})"
+
+    def to_frame(self) -> Any:
+        """Return a data frame of `metrics.csv`: one row per iteration, NaN for undefined values."""
+        return to_frame(read_metrics(self.folder))
+
+    def __repr__(self) -> str:
+        """Return the outcome in a sentence."""
+        return f"{self.plan.name}: {self.summary}. {self.file}"
+
+    def _repr_html_(self) -> str:
+        """Return the outcome as a paragraph for notebooks."""
+        return f"<p><b>{escape(self.plan.name)}</b>: {escape(self.summary)}. <code>{escape(str(self.file))}</code></p>"

@@ -21,23 +21,26 @@ import csv
 import io
 import json
 import math
+import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from steersman.core.atomic_files import keep_copy, naming_in_errors, set_aside, write_atomically
 from steersman.core.config.fields import flag
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.errors import InputError, SteersmanError, UsageError
+from steersman.core.extras import is_installed
 from steersman.core.folder_lock import FolderLock, lock_folder
 from steersman.core.stored_command import StoredCommand
-from steersman.training.checkpoint import read_checkpoint, write_checkpoint
-from steersman.training.tensorboard import Board
 
 OPTIONS, LOG, METRICS, VALIDATION = "run.json", "log.txt", "metrics.csv", "validation.csv"
 CHECKPOINT, POLICY = "checkpoint.safetensors", "policy.safetensors"
@@ -314,3 +317,158 @@ def _widen(path: Path, header: list[str]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, content.getvalue().encode())
+
+
+STATE, IDENTITY = "state", "identity"
+
+
+def write_checkpoint(path: Path, state: Any, identity: dict[str, Any]) -> None:
+    """Write a state; `identity` identifies the run it belongs to. Raises InputError: the file cannot be written."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    shape = _take_apart(state, arrays)
+    content = save(arrays, metadata={STATE: json.dumps(shape), IDENTITY: json.dumps(identity, sort_keys=True)})
+    write_atomically(path, content, sync=True)
+
+
+def read_checkpoint(path: Path, identity: dict[str, Any]) -> Any:
+    """Return the state that was written for the run `identity`.
+
+    Raises:
+        InputError: the file is missing, truncated, or of another run; it names the option that differs.
+    """
+    metadata, arrays = _read(path)
+    was = json.loads(metadata[IDENTITY])
+    now = json.loads(json.dumps(identity))
+    for name in sorted(set(was) | set(now)):
+        if was.get(name) != now.get(name):
+            raise InputError(
+                str(path), "run", name, f"was {was.get(name)!r}, now {now.get(name)!r}: a checkpoint of another run"
+            )
+    return _put_together(json.loads(metadata[STATE]), arrays)
+
+
+def read_identity(path: Path) -> dict[str, Any]:
+    """Return what identifies the run of a checkpoint. Raises InputError: the file is missing or truncated."""
+    identity: dict[str, Any] = json.loads(_read(path)[0][IDENTITY])
+    return identity
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, npt.NDArray[Any]]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except OSError as error:
+        raise InputError(str(path), "file", "checkpoint", f"cannot be read: {error.strerror or error}") from None
+    except SafetensorError as error:
+        raise InputError(str(path), "file", "checkpoint", f"is truncated or no checkpoint ({error})") from None
+    if STATE not in metadata or IDENTITY not in metadata:
+        raise InputError(str(path), "metadata", STATE, "is missing: this is no checkpoint of a training run")
+    return metadata, arrays
+
+
+def _take_apart(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    """Return JSON for `value`; its arrays go to `arrays`."""
+    if isinstance(value, dict):
+        # As pairs: keys of JSON are texts, and an optimiser's state has integers.
+        return {"dict": [[_take_apart(k, arrays), _take_apart(v, arrays)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        # JSON knows lists alone, so the kind is kept.
+        return {type(value).__name__: [_take_apart(item, arrays) for item in value]}
+    if isinstance(value, np.generic):
+        return value.item()
+    name = f"a{len(arrays)}"
+    if isinstance(value, np.ndarray):
+        # ascontiguousarray turns an array without axes into one of length 1.
+        arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
+        return {"array": name}
+    # A state without tensors needs no torch, whose import takes seconds.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        tensor = value.detach().cpu().contiguous().numpy()
+        arrays[name] = tensor.copy()
+        return {"tensor": name}
+    return value
+
+
+def _put_together(value: Any, arrays: dict[str, npt.NDArray[Any]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "dict":
+        return {_put_together(k, arrays): _put_together(v, arrays) for k, v in content}
+    if kind == "list":
+        return [_put_together(item, arrays) for item in content]
+    if kind == "tuple":
+        return tuple(_put_together(item, arrays) for item in content)
+    if kind == "array":
+        return arrays[content].copy()
+    import torch
+
+    return torch.from_numpy(arrays[content].copy())
+
+
+def summary_writer() -> Any:
+    """Return the class that writes event files, None without TensorBoard. The first import takes seconds."""
+    if not (is_installed("torch") and is_installed("tensorboard")):
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter
+
+
+class Board:
+    """Scalars and histograms of a run; without TensorBoard they are in `metrics.csv` alone.
+
+    Args:
+        start: iterations that are done; what an earlier session wrote beyond them is hidden.
+    """
+
+    def __init__(self, folder: Path, start: int) -> None:
+        writer = summary_writer()
+        self._writer: Any = None
+        self._folder = folder
+        if writer is not None:
+            _hide_write_errors()
+            with naming_in_errors(folder):
+                # purge_step hides what was logged after the checkpoint that the run resumes from.
+                self._writer = writer(str(folder), purge_step=start + 1 if start else None)
+
+    def scalars(self, values: Mapping[str, float], iteration: int) -> None:
+        if self._writer is not None:
+            with naming_in_errors(self._folder):
+                for name, value in values.items():
+                    self._writer.add_scalar(name, value, iteration)
+
+    def histogram(self, name: str, values: npt.NDArray[np.generic], iteration: int) -> None:
+        """Write many numbers, such as the actions of an iteration."""
+        if self._writer is not None:
+            with naming_in_errors(self._folder):
+                self._writer.add_histogram(name, values, iteration)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the event file. Raises InputError: it cannot be written, and the run itself has not failed."""
+        if self._writer is not None:
+            with nullcontext() if kind is None else suppress(SteersmanError), naming_in_errors(self._folder):
+                self._writer.close()
+
+
+def _hide_write_errors() -> None:
+    """Print no traceback of an OSError in TensorBoard's thread: the next call of the writer raises it again.
+
+    The hook stays, since the thread may still end when the writer is closed.
+    """
+    previous = threading.excepthook
+    # Already installed by an earlier run in this process.
+    if previous.__module__ == __name__:
+        return
+
+    def hook(error: threading.ExceptHookArgs) -> None:
+        is_writer = type(error.thread).__module__.startswith("tensorboard.")
+        if not (is_writer and isinstance(error.exc_value, OSError)):
+            previous(error)
+
+    threading.excepthook = hook

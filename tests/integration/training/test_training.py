@@ -16,8 +16,7 @@ from steersman.policies.files.policy_file import read_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
-from steersman.training.checkpoint import read_checkpoint, write_checkpoint
-from steersman.training.run import POLICY, TrainingLimits, TrainingRun
+from steersman.training.run import POLICY, TrainingLimits, TrainingRun, read_checkpoint, write_checkpoint
 from steersman.training.search.evolve import EvolutionPlan, evolve
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload

@@ -20,7 +20,7 @@ import steersman
 from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
 from steersman.core.redaction import redact_url
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 from steersman.training.tuning.storage import StudyStorage
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb import embedded

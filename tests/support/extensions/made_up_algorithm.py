@@ -8,11 +8,10 @@ import numpy.typing as npt
 import torch
 from gymnasium.vector import VectorEnv
 
-from steersman.agents.base import Agent, Teacher
+from steersman.agents.base import Agent, Metrics, Teacher
 from steersman.agents.networks.score_networks import ScoreNetwork
 from steersman.agents.networks.tensors import Actions, as_tensors, draw, log_probabilities
 from steersman.agents.registry import AlgorithmSpec
-from steersman.agents.rollout_stats import Metrics
 from steersman.core.config.fields import AMOUNT, POSITIVE, FloatRange, Option, check_config
 
 FORBIDDEN = 0.666

@@ -16,15 +16,12 @@ from tests.support.nightly import examples
 from tests.support.recordings import record, save
 
 from steersman.agents import actor_critic, configs, dqn, imitation, ppo
-from steersman.agents.base import DivergedError, random_rows, teacher_of
-from steersman.agents.buffers.recording import Recording
-from steersman.agents.buffers.replay import ReplayBuffer
-from steersman.agents.buffers.rollout import generalised_advantages
+from steersman.agents.base import DivergedError, RolloutStats, random_rows, teacher_of
+from steersman.agents.buffers import Recording, ReplayBuffer, generalised_advantages
 from steersman.agents.networks.score_networks import MASKED, build
 from steersman.agents.networks.spec import sizes_of
 from steersman.agents.networks.tensors import draw, entropy, log_probabilities, sample_candidates
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
-from steersman.agents.rollout_stats import RolloutStats
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.extras import MissingExtraError
 

@@ -12,13 +12,12 @@ from tests.support.nightly import examples
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.configs import ActorCriticConfig, DQNConfig, PPOConfig
 from steersman.agents.dqn import DQN
-from steersman.agents.networks.feature_ranges import FeatureRanges
-from steersman.agents.networks.score_networks import build
+from steersman.agents.networks.score_networks import FeatureRanges, build
 from steersman.agents.networks.spec import sizes_of
 from steersman.agents.networks.tensors import as_tensors
 from steersman.agents.ppo import PPO
 from steersman.core.errors import UsageError
-from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
+from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
 from steersman.policies.features import CLUSTER
 from steersman.policies.networks.registry import NETWORKS
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.support.errors import raises
 
-from steersman.agents.buffers.recording import Recording, check_file
+from steersman.agents.buffers import Recording, check_file
 from steersman.cli.main import main
 from steersman.core.errors import InputError
-from steersman.envs.deployments.environment import DeploymentsVectorEnv
+from steersman.envs.deployments import DeploymentsVectorEnv
 from steersman.policies.features import CLUSTER
 
 HEADER = "pod_name,action,reward,done,cpu_request,memory_request"

@@ -23,7 +23,7 @@ from steersman.core.atomic_files import (
 from steersman.core.errors import InputError
 from steersman.policies.features import view
 from steersman.policies.files.policy_file import Card, write_policy
-from steersman.training.checkpoint import write_checkpoint
+from steersman.training.run import write_checkpoint
 
 CARD = Card(
     name="mine", view="gpu", view_version=view("gpu").version, network="linear", objective="allocation", algorithm="dqn"

@@ -20,7 +20,7 @@ from tests.support.nightly import examples
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError
 from steersman.core.handles import NOWHERE, CoreDecider
-from steersman.envs.inflation.episodes import InflationEnv, InflationVectorEnv
+from steersman.envs.workload import InflationEnv, InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.decision.description import described_decisions
 from steersman.policies.decision.selection import NodeRule

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.envs.latency.environment import LatencyOptions
+from steersman.envs.latency import LatencyOptions
 from steersman.evaluation import results
 from steersman.evaluation.criteria import parse_objectives
 from steersman.evaluation.generated import run_generated

@@ -20,18 +20,16 @@ import steersman.envs
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import CoreDecider
-from steersman.envs.deployments import environment as deployments
-from steersman.envs.deployments.environment import DeploymentsEnv, DeploymentsOptions, DeploymentsVectorEnv
-from steersman.envs.inflation import episodes
-from steersman.envs.inflation.episodes import (
+from steersman.envs import deployments, latency, workload
+from steersman.envs.deployments import DeploymentsEnv, DeploymentsOptions, DeploymentsVectorEnv
+from steersman.envs.latency import LatencyOptions
+from steersman.envs.workload import (
     InflationEnv,
     InflationVectorEnv,
     TimedEnv,
     TimedVectorEnv,
     WorkloadOptions,
 )
-from steersman.envs.latency import environment as latency
-from steersman.envs.latency.environment import LatencyOptions
 from steersman.objectives import summary as summed
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
@@ -506,8 +504,8 @@ def test_view_gpu_shows_what_the_score_table_sees_wherever_a_pod_fits(name):
 @pytest.mark.parametrize(
     ("name", "options", "resets"),
     [
-        ("Inflation", WorkloadOptions, episodes.RESET_OPTIONS),
-        ("Timed", None, episodes.RESET_OPTIONS),
+        ("Inflation", WorkloadOptions, workload.RESET_OPTIONS),
+        ("Timed", None, workload.RESET_OPTIONS),
         ("Deployments", DeploymentsOptions, deployments.RESET_OPTIONS),
         ("Latency", LatencyOptions, latency.RESET_OPTIONS),
     ],

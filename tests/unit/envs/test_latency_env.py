@@ -11,7 +11,7 @@ from tests.support.errors import raises
 
 import steersman.envs  # noqa: F401 (registers the environments)
 from steersman.core.errors import UsageError
-from steersman.envs.latency.environment import LatencyEnv, LatencyVectorEnv
+from steersman.envs.latency import LatencyEnv, LatencyVectorEnv
 
 SMALL = {"nodes": 4, "max_nodes": 5, "pods": 60}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.nightly import examples
 
 from steersman.cluster.model import NO_LIMITS, LatencyLimits, Node, Pod, PodClass, Requests
-from steersman.envs.latency.live import LiveModel, Truth, kind_of
+from steersman.envs.latency import LiveModel, Truth, kind_of
 from steersman.workloads.generators.latency_settings import (
     CACHE,
     SYSTEM_CPU,

@@ -15,7 +15,7 @@ import pytest
 import steersman.envs  # noqa: F401 (registers the environments)
 from steersman.cluster.arrays import CPU, PODS
 from steersman.cluster.model import GPU_MILLI
-from steersman.envs.observation import AFTER, BEFORE
+from steersman.envs.base import AFTER, BEFORE
 from steersman.objectives import summary
 from steersman.objectives.measures import BUILT_IN
 from steersman.policies.features import CLUSTER

@@ -19,8 +19,8 @@ from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.arrays import CPU
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
-from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
-from steersman.envs.latency.environment import LatencyOptions
+from steersman.envs.deployments import MIXED_SHAPES, DeploymentsOptions
+from steersman.envs.latency import LatencyOptions
 from steersman.evaluation.criteria import parse_objectives
 from steersman.evaluation.generated import (
     check_generated,

@@ -21,7 +21,7 @@ from tests.support.run_results import EXPERIMENT, figures_in, made_experiment, m
 import steersman
 from steersman.cli.output.tables import kinds_table
 from steersman.core.errors import UsageError
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 from steersman.evaluation.evaluation import Evaluation
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.report.curves import CurveStats, curve_stats

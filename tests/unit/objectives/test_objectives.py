@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.envs.deployments import DeploymentsCore, DeploymentsOptions
+from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.objectives import summary
-from steersman.objectives.judging import reward
 from steersman.objectives.registry import OBJECTIVES, check, resolve
+from steersman.objectives.summary import reward
 from steersman.workloads.topology import Hierarchy, label_nodes
 from steersman.workloads.workload import Workload
 

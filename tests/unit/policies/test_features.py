@@ -15,8 +15,8 @@ from tests.support.nightly import examples
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.envs.base import observation_space
-from steersman.envs.deployments.environment import DeploymentsCore, DeploymentsOptions
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.envs.deployments import DeploymentsCore, DeploymentsOptions
+from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.policies.decision.description import VIEW_NUMBERS, described_view
 from steersman.policies.features import CLUSTER, POD_KIND_FEATURES, VIEWS, bounds, view
 from steersman.simulation.arrivals import schedule

@@ -28,7 +28,7 @@ from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.training.search.evolve import EvolutionPlan
-from steersman.training.tuning.spaces import to_options
+from steersman.training.tuning.study import to_options
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload

@@ -10,7 +10,7 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
-from steersman.envs.inflation.episodes import ExternalAgent
+from steersman.envs.workload import ExternalAgent
 from steersman.policies.base import Policy, default_member, renamed
 from steersman.policies.decision import selection
 from steersman.policies.decision.cluster_view import ClusterView

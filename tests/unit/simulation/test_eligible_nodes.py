@@ -16,10 +16,10 @@ from steersman.apps.recorder.transitions import LoggedEvent, NodeEvent, PodEvent
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Taint, Toleration
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
-from steersman.objectives.judging import reward
+from steersman.objectives.summary import reward
 from steersman.policies.base import Candidates
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.objectives import summary
 from steersman.objectives.measures import Floats, Objective
 from steersman.objectives.registry import WeightedObjectives, resolve

@@ -10,7 +10,7 @@ import pytest
 from tests.support.nightly import by_default, is_nightly
 
 from steersman.agents.registry import find_algorithm
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 from steersman.evaluation.experiment import Experiment, run_experiment
 from steersman.evaluation.generated import nominal_workload
 from steersman.training.plans import PlanOptions, make_plan, train

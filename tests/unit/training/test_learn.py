@@ -22,7 +22,7 @@ from steersman.cli.options.arrivals import AnyProtocol
 from steersman.cli.options.training import LearningOptions, NetworkOptions, Scenario, TrainingTask
 from steersman.cli.options.training_plan import TrainOptions, merge_options
 from steersman.core.errors import InputError, SteersmanError
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 from steersman.policies.files.policy_file import read_policy
 from steersman.training.environment import EnvironmentSpec
 from steersman.training.learning import LearningPlan, learn

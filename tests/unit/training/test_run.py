@@ -53,7 +53,7 @@ def train(folder: Path, learner: Walk, iterations: int = 12) -> TrainingProgress
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """No TensorBoard, whose import takes seconds."""
-    monkeypatch.setattr("steersman.training.tensorboard.summary_writer", lambda: None)
+    monkeypatch.setattr("steersman.training.run.summary_writer", lambda: None)
 
 
 def curves(folder: Path) -> list[list[str]]:

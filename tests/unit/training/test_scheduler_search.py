@@ -31,7 +31,7 @@ from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection import stock_search
 from steersman.simulation.selection.stock_search import ProfileSpace, StockSearchOptions, gpu_name
-from steersman.training.search.schedulers import SchedulerFit, search_scheduler
+from steersman.training.search.policies import SchedulerFit, search_scheduler
 from steersman.workloads.generators.clusters import Distribution, random_cluster
 from steersman.workloads.loading import load_workload
 

@@ -12,8 +12,7 @@ from tests.unit.training.test_order_search import history
 from steersman.policies.registry import resolve
 from steersman.simulation.selection.stock_search import SearchOptions, StockSearchOptions
 from steersman.training.search.orders import OrderFitOptions, search_order
-from steersman.training.search.policies import fit
-from steersman.training.search.schedulers import search_scheduler
+from steersman.training.search.policies import fit, search_scheduler
 from steersman.workloads.generators.clusters import random_cluster
 
 WORKLOAD = random_cluster(16, nodes=(6, 9))

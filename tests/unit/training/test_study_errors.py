@@ -12,7 +12,7 @@ from tests.support.full_disk import largest_file
 
 import steersman
 from steersman.core.errors import InputError, UsageError
-from steersman.envs.deployments.environment import DeploymentsOptions
+from steersman.envs.deployments import DeploymentsOptions
 
 pytest.importorskip("optuna")
 pytest.importorskip("torch")

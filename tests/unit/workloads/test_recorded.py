@@ -18,7 +18,7 @@ from tests.support.nightly import examples
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.envs.inflation.episodes import InflationEnv
+from steersman.envs.workload import InflationEnv
 from steersman.evaluation.summary import find_recordings, recorded_summary
 from steersman.simulation.arrivals import resample, schedule
 from steersman.simulation.protocols import choose_protocols, duration_warnings

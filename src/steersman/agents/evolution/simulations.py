@@ -6,7 +6,7 @@ over the reference policy, with losses weighted by 1 + `loss_weight`: consistent
 
 The search starts at FGD with the planned losses of devices (`policies.gpu_state.planning`), or at a policy of an
 earlier search, and moves in units of how much a feature's change differs between the nodes that a pod could go to, so
-that a step means as much in every direction. A network on the same features (`agents.evolution.residual`) may be added
+that a step means as much in every direction. A network on the same features (`Residual`) may be added
 to the linear policy; it starts as zero.
 """
 
@@ -16,27 +16,26 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.residual import Residual, mean_units
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.evolution_strategies import SeparableCma
 from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
-from steersman.objectives.fragmentation import fragmented_milli
-from steersman.objectives.judging import reward
 from steersman.objectives.measures import Objective
 from steersman.objectives.registry import LIMIT
+from steersman.objectives.summary import fragmented_milli, reward
 from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
-from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT
+from steersman.policies.features import GPU, POD_KINDS, view
+from steersman.policies.gpu_state.arrays import FEATURES, GPU_VIEW, RULE_COUNT, WEIGHTS, Layer
 from steersman.policies.gpu_state.views import feature_spread
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kinds import heuristic_as_linear
@@ -388,3 +387,65 @@ def _open_evaluator(
 def _gains(evaluator: CandidateEvaluator, candidates: Candidates) -> Array:
     which, seed, policies = candidates
     return np.array([evaluator.gain(which, seed, each) for each in policies])
+
+
+FGD_UNIT = 0.1  # so that ten points of FGD's score count as much as a usual difference of a feature
+
+
+class Residual:
+    """ReLU layers on the features of a node (31) and of the pod (11), and a head with one output, in points.
+
+    A vector of parameters has layer after layer, the head last: the weights [H, I] row by row, then the biases [H].
+    The first layer's weights are in the units of the features.
+
+    Args:
+        hidden: widths of the layers.
+        units: [2, F] factors of a feature's change, and of a feature after the placement.
+        base: layers that the parameters are added to, the head last; none: zeros.
+    """
+
+    def __init__(self, hidden: tuple[int, ...], units: Array, *, base: tuple[Layer, ...] = ()) -> None:
+        self.base = base
+        pod = len(view(GPU_VIEW).pod)
+        self.shapes = list(pairwise((WEIGHTS + pod, *hidden, 1)))
+        # As in `WEIGHTS`: features after, their change, FGD's score; then the pod's. `units` has the change first.
+        self.units = np.concatenate([units[1], units[0], [FGD_UNIT], np.ones(pod)])
+
+    @property
+    def size(self) -> int:
+        return sum((inputs + 1) * outputs for inputs, outputs in self.shapes)
+
+    def start(self, seed: int) -> Array:
+        """Return initial parameters: random layers (He et al. 2015), and a zero head, so that nothing is added yet.
+
+        If there are layers already, all are zero.
+        """
+        if self.base:
+            return np.zeros(self.size)
+        rng, parts = np.random.default_rng(seed), []
+        for inputs, outputs in self.shapes[:-1]:
+            parts += [rng.normal(0.0, np.sqrt(2.0 / inputs), inputs * outputs), np.zeros(outputs)]
+        inputs, outputs = self.shapes[-1]
+        return np.concatenate([*parts, np.zeros((inputs + 1) * outputs)])
+
+    def layers(self, parameters: Array) -> tuple[Layer, ...]:
+        """Return the layers, the head last."""
+        result: list[Layer] = []
+        at = 0
+        for inputs, outputs in self.shapes:
+            weight = parameters[at : at + inputs * outputs].reshape(outputs, inputs)
+            at += inputs * outputs
+            # The first layer is in units of the features. Copies: `parameters` may be a view of the search's mean.
+            result.append((weight * self.units if not result else weight.copy(), parameters[at : at + outputs].copy()))
+            at += outputs
+        if self.base:
+            result = [(w + base_w, b + base_b) for (w, b), (base_w, base_b) in zip(result, self.base, strict=True)]
+        return tuple(result)
+
+
+def mean_units(spread: Array, least: float) -> Array:
+    """Return [2, F] one over the mean of the spread [4, 2, F] over kinds of pods that have any; 0 where none has."""
+    varies = spread > least
+    mean = spread.sum(axis=0, where=varies) / np.maximum(varies.sum(axis=0), 1)
+    units: Array = np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > least)
+    return units

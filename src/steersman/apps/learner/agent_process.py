@@ -37,12 +37,11 @@ from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
 from steersman.policies.files.policy_file import write_policy
 from steersman.prometheus.configuration import Configuration
-from steersman.training.run import TrainingProgress
-from steersman.training.tensorboard import summary_writer
+from steersman.training.run import TrainingProgress, summary_writer
 
 if TYPE_CHECKING:
     from steersman.agents.base import Agent
-    from steersman.agents.buffers.recording import Recording
+    from steersman.agents.buffers import Recording
     from steersman.agents.dqn import DQN
 
 MOST_KEPT = 200  # transitions that wait for the agent; further ones are dropped. 1,000 nodes: 0.3 MB each
@@ -215,7 +214,7 @@ class OffPolicyLearner(DecidingLearner):
 
 
 def _recording_of(transitions: list[Transition]) -> Recording:
-    from steersman.agents.buffers.recording import Recording
+    from steersman.agents.buffers import Recording
     from steersman.agents.networks.tensors import stack
 
     return Recording(

@@ -18,9 +18,8 @@ from steersman.apps.learner.bindings import ObservedBinding
 from steersman.apps.scheduler.agent_link import DecisionOutcome, Question
 from steersman.envs.base import Arrays, observation_space
 from steersman.objectives import summary
-from steersman.objectives.judging import reward
 from steersman.objectives.registry import WeightedObjectives
-from steersman.objectives.summary import allocation_of, spread_of
+from steersman.objectives.summary import allocation_of, reward, spread_of
 from steersman.policies.features import View
 from steersman.training.run import RunEndedError
 

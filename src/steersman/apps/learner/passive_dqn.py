@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from steersman.agents.buffers.replay import ReplayBuffer
+from steersman.agents.base import Metrics
+from steersman.agents.buffers import ReplayBuffer
 from steersman.agents.configs import DQNConfig
 from steersman.agents.dqn import DQN
 from steersman.agents.networks.score_networks import ScoreNetwork
-from steersman.agents.rollout_stats import Metrics
 from steersman.apps.learner.environment import PassiveLiveEnv
 
 DECISIONS = 50  # decisions per iteration

@@ -25,7 +25,6 @@ from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
 from steersman.policies.files.policy_file import SUFFIX, Card, open_policy, read_policy, write_policy
 from steersman.policies.kinds import observing_policy
-from steersman.training.checkpoint import read_identity
 from steersman.training.network import NetworkPlan
 from steersman.training.run import (
     CHECKPOINT,
@@ -35,6 +34,7 @@ from steersman.training.run import (
     VALIDATION,
     TrainingLimits,
     TrainingRun,
+    read_identity,
     write_options,
 )
 from steersman.version import __version__

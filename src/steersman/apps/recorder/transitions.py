@@ -21,7 +21,7 @@ from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
-from steersman.objectives.judging import reward
+from steersman.objectives.summary import reward
 from steersman.policies.base import Candidates
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.live_core import LiveCore

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from steersman.core.statistics import Interval
     from steersman.policies.portfolio_policy import PortfolioPolicy
     from steersman.training.search.orders import OrderFit
-    from steersman.training.search.policies import Fit
-    from steersman.training.search.schedulers import SchedulerFit
+    from steersman.training.search.policies import Fit, SchedulerFit
     from steersman.workloads.workload import Workload
 
 app = CommandGroup(help="Fit a policy, an order of waiting pods, or kube-scheduler's configuration to nodes and pods.")
@@ -381,7 +380,7 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     from steersman.policies.registry import resolve
     from steersman.simulation.selection.choice import gain_text
     from steersman.simulation.selection.stock_search import StockSearchOptions, gpu_name
-    from steersman.training.search.schedulers import search_scheduler
+    from steersman.training.search.policies import search_scheduler
 
     (baseline,) = with_minor([options.baseline], options.kubernetes, inputs.live if inputs.cluster else None)
     today, learned = resolve(baseline), resolve(LEARNED)

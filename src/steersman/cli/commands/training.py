@@ -44,7 +44,7 @@ from steersman.workloads.files import check_writable
 if TYPE_CHECKING:
     from steersman.apps.learner.plan import LivePlan
     from steersman.training.run import TrainingLimits
-    from steersman.training.tuning.spaces import TunedPlan
+    from steersman.training.tuning.study import TunedPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ def train(
     plan = plan_of(options, name=run.name or output.name, seed=run.seed, warn=Warnings())
     check_scene(plan)
 
+    from steersman.training.plans import TrainingResult
     from steersman.training.plans import train as run_training
-    from steersman.training.result import TrainingResult
     from steersman.training.run import CHECKPOINT, TrainingLimits
 
     iterations = run.iterations or options.algorithm.iterations

@@ -16,8 +16,8 @@ from steersman.workloads.generators.latency_settings import LatencySettings, che
 
 if TYPE_CHECKING:
     from steersman.cli.output.display import Warnings
-    from steersman.envs.deployments.environment import DeploymentsOptions
-    from steersman.envs.latency.environment import LatencyOptions
+    from steersman.envs.deployments import DeploymentsOptions
+    from steersman.envs.latency import LatencyOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
     from steersman.workloads.workload import Workload
 
@@ -226,7 +226,7 @@ class GeneratedCluster:
 
 
 def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> DeploymentsOptions:
-    from steersman.envs.deployments.environment import MIXED_SHAPES, DeploymentsOptions
+    from steersman.envs.deployments import MIXED_SHAPES, DeploymentsOptions
     from steersman.workloads.generators.deployments import DeploymentSettings
 
     settings: dict[str, Any] = {name: given[name] for name in ("cpu_load", "memory_load", "pod_load") if name in given}
@@ -245,7 +245,7 @@ def deployments_options(given: Mapping[str, Any], common: Mapping[str, Any]) -> 
 
 
 def latency_options(given: Mapping[str, Any], declared: Mapping[str, Any], common: Mapping[str, Any]) -> LatencyOptions:
-    from steersman.envs.latency.environment import LatencyOptions
+    from steersman.envs.latency import LatencyOptions
 
     settings = dict(declared)
     if "node_count" in given:

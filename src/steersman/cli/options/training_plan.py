@@ -188,7 +188,7 @@ def _check_learning(options: TrainOptions) -> None:
     for rule in filter(None, (learning.teacher, learning.reference)):
         check_rule(options.protocol, rule)
     if learning.recording is not None:
-        from steersman.agents.buffers.recording import check_file
+        from steersman.agents.buffers import check_file
 
         check_file(learning.recording)
 
@@ -219,7 +219,7 @@ def _environment(options: TrainOptions, settings: dict[str, Any], warn: Warnings
         return deployments_options(given_options(scenario), common)
     if options.protocol == "latency":
         return latency_options(given_options(scenario), settings, common)
-    from steersman.envs.inflation.episodes import WorkloadOptions
+    from steersman.envs.workload import WorkloadOptions
 
     return WorkloadOptions(
         workload=_training_workloads(options, warn),

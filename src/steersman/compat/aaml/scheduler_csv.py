@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from steersman.agents.buffers.recording import Recording, RecordingFormat
+from steersman.agents.buffers import Recording, RecordingFormat
 from steersman.agents.networks.tensors import Arrays, stack
 from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import OwnerPods, PodQuery

@@ -53,7 +53,7 @@ CAUSE_COLOURS = {
     "the pod wants no GPU, too little CPU left": "#a89f8d",
     "the pod wants another GPU model": "#e8b98a",
 }
-"""By the label of a cause, in the order of `objectives.fragmentation.CAUSES`."""
+"""By the label of a cause, in the order of `objectives.summary.CAUSES`."""
 # Cividis (Nuñez, Anderton and Renslow 2018) from its light end: idle nodes stand out, also to the colour-blind.
 SHARE_COLOURS = ("#ffea46", "#cbba69", "#958f78", "#666970", "#31446b", "#00204d")
 

@@ -9,8 +9,7 @@ from tests.support.errors import raises
 from tests.support.nightly import examples
 
 from steersman.agents.configs import EpisodeEvolutionConfig
-from steersman.agents.evolution.episodes import EpisodeEvolution
-from steersman.agents.evolution.population import INPUTS, Population, first_weights, shapes_of
+from steersman.agents.evolution.episodes import INPUTS, EpisodeEvolution, Population, first_weights, shapes_of
 from steersman.agents.networks.score_networks import build, load
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.agents.networks.tensors import as_tensors

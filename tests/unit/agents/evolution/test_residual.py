@@ -5,7 +5,7 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.agents.configs import EvolutionConfig
-from steersman.agents.evolution.residual import Residual, mean_units
+from steersman.agents.evolution.simulations import Residual, mean_units
 from steersman.core.errors import UsageError
 from steersman.policies.gpu_state.arrays import FEATURES, WEIGHTS
 

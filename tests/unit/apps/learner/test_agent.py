@@ -45,7 +45,7 @@ from steersman.cluster.model import NO_LIMITS, LatencyLimits, Node, Pod, PodClas
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.envs.inflation.episodes import WorkloadOptions
+from steersman.envs.workload import WorkloadOptions
 from steersman.objectives import registry
 from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider

@@ -21,7 +21,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.objectives import registry
 from steersman.objectives import summary as summed
-from steersman.objectives.judging import reward
+from steersman.objectives.summary import reward
 from steersman.policies.features import CLUSTER, GPU, View
 
 BALANCE = registry.resolve("balance")

@@ -8,15 +8,15 @@ import pytest
 from tests.support.errors import raises
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod
 
-from steersman.agents.buffers.recording import Recording
+from steersman.agents.buffers import Recording
 from steersman.apps.recorder import recording as recorder
 from steersman.apps.recorder.transitions import LoggedEvent, NodeEvent, PodEvent, save, transitions
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.kubernetes.client import Client
 from steersman.objectives import registry
-from steersman.objectives.judging import reward
+from steersman.objectives.summary import reward
 from steersman.policies.features import CLUSTER, view
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule

@@ -12,7 +12,7 @@ from steersman.agents.networks.spec import FeatureCounts, sizes_of
 from steersman.agents.networks.tensors import as_tensors
 from steersman.core.errors import SteersmanError
 from steersman.envs.environment import SchedulingEnv
-from steersman.envs.inflation.episodes import WorkloadCore, WorkloadOptions
+from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.networks.layers import first_best

@@ -16,8 +16,7 @@ from tests.support.nightly import examples
 
 from steersman.agents.configs import DQNConfig, EpisodeEvolutionConfig
 from steersman.agents.dqn import DQN
-from steersman.agents.evolution.episodes import EpisodeEvolution
-from steersman.agents.evolution.population import Population
+from steersman.agents.evolution.episodes import EpisodeEvolution, Population
 from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.core.errors import InputError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from steersman.envs.latency.environment import LatencyCore, LatencyEnv, LatencyOptions
+from steersman.envs.latency import LatencyCore, LatencyEnv, LatencyOptions
 from steersman.evaluation.generated import play_all
 from steersman.policies.features import TELEMETRY
 from steersman.workloads.generators.latency_settings import LatencySettings

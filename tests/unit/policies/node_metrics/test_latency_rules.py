@@ -14,7 +14,7 @@ from steersman.cluster.model import CONNECTIONS, CPU_USED, LATENCY, Constraints,
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import MetricsQuestion
-from steersman.envs.latency.environment import LatencyCore, LatencyOptions
+from steersman.envs.latency import LatencyCore, LatencyOptions
 from steersman.evaluation.generated import play_all
 from steersman.policies.features import TELEMETRY
 from steersman.policies.node_metrics.rules import (

@@ -1,7 +1,7 @@
 """Simulated exporters of a local cluster, a process: `python -m steersman.apps.local_cluster.telemetry.exporter FILE`.
 
 It watches nodes and pods and shows, for each node that KWOK simulates, what it would use by the pods bound to it
-(`envs.latency.live`). Prometheus asks `/targets` which nodes there are, and each node's metrics at a path of its own.
+(`envs.latency`). Prometheus asks `/targets` which nodes there are, and each node's metrics at a path of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.decoding import decode_node, decode_pod
 from steersman.cluster.objects.fields import FieldError, node_from_json, pod_from_json
 from steersman.core.errors import SteersmanError
-from steersman.envs.latency.live import LiveModel, NodeSample, Truth
+from steersman.envs.latency import LiveModel, NodeSample, Truth
 from steersman.kubernetes import config
 from steersman.kubernetes.cache.cluster_cache import UNFINISHED
 from steersman.kubernetes.client import Client

@@ -13,9 +13,8 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.quantities import bytes_, cpu_milli
-from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options, make_options
+from steersman.envs.base import AFTER, Arrays, BatchedCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
-from steersman.envs.observation import AFTER
 from steersman.objectives import registry as objectives
 from steersman.objectives.summary import allocation_of, spread_of
 from steersman.policies.decision.description import Arrays as DescribedArrays

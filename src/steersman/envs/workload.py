@@ -17,9 +17,8 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import CoreEngine
-from steersman.envs.base import Arrays, BatchedCore, check_limits, known_options, make_options
+from steersman.envs.base import AFTER, NOW, Arrays, BatchedCore, check_limits, known_options, make_options
 from steersman.envs.environment import SchedulingEnv, SteersmanVectorEnv
-from steersman.envs.observation import AFTER, NOW
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.summary import allocation_of, spread_of

@@ -1,1 +1,0 @@
-"""Transitions that agents learn from: replay buffers, rollouts, recordings."""

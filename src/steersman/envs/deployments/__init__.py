@@ -1,1 +1,0 @@
-"""`steersman/Deployments-v0`."""

@@ -1,1 +1,0 @@
-"""`steersman/Inflation-v0` and `steersman/Timed-v0`."""

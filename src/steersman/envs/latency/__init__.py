@@ -1,1 +1,0 @@
-"""`steersman/Latency-v0`, with its simulated telemetry."""
