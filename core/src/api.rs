@@ -18,6 +18,7 @@ use crate::episode::write_rewards;
 use crate::fragmentation::{CAUSES, Profile};
 use crate::live_model::LiveModel;
 use crate::live_order::LiveOrder;
+use crate::networks::Inputs;
 use crate::order_file::OrderFile;
 use crate::planning::{AMOUNTS, Requests};
 use crate::policy::{Member, Policy};
@@ -144,6 +145,11 @@ fn choice(decider: &Decider, node: i64, devices: i64) -> Result<Choice> {
     Ok(Choice { node: index("node", node, decider.nodes())?, devices: devices as u64 })
 }
 
+/// The node of a choice, -1 without one, and its devices.
+fn numbers_of(choice: Option<Choice>) -> [i64; 2] {
+    choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64])
+}
+
 /// Allocate bytes for an array of the host, aligned for any element; null where memory is short.
 ///
 /// # Safety
@@ -264,7 +270,7 @@ impl Buffers {
 
 doors! {
     /// Make a decider of a safetensors file, see `Decider::read`; return its number.
-    fn steersman_decider_new(bytes: in u8[length], length: usize) {
+    fn steersman_decider_new(bytes: in u8[..]) {
         answer(|| {
             let decider = Decider::read(&Arrays::new(bytes)?)?;
             Ok(keep(Object::Decider(Arc::new(Mutex::new(decider)))))
@@ -279,32 +285,17 @@ doors! {
 
     /// Write the node and the devices of a pod, which is not placed; return 1, or 0 if it fits nowhere. `allowed`: the nodes
     /// to choose from, none for all.
-    fn steersman_decider_decide(
-        decider: i64,
-        class: i64,
-        labels: i64,
-        allowed: in i8[length],
-        length: usize,
-        out: out i64[2],
-    ) {
+    fn steersman_decider_decide(decider: i64, class: i64, labels: i64, allowed: in i8[..], out: out i64[2]) {
         with_decider(decider, |decider| {
             let (c, labels) = decider.pod(class, labels)?;
             let choice = decider.decide_among(c, labels, &flags(allowed))?;
-            out.copy_from_slice(&choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]));
+            out.copy_from_slice(&numbers_of(choice));
             Ok(i64::from(choice.is_some()))
         })
     }
 
     /// Write kube-scheduler's scores by plugin and node, see `Decider::plugin_scores`.
-    fn steersman_decider_plugins(
-        decider: i64,
-        class: i64,
-        labels: i64,
-        allowed: in i8[allowed_length],
-        allowed_length: usize,
-        scores: out f64[length],
-        length: usize,
-    ) {
+    fn steersman_decider_plugins(decider: i64, class: i64, labels: i64, allowed: in i8[..], scores: out f64[..]) {
         with_decider(decider, |decider| {
             let (c, labels) = decider.pod(class, labels)?;
             decider.plugin_scores(c, labels, &flags(allowed), scores).map(|()| 0)
@@ -323,15 +314,7 @@ doors! {
     }
 
     /// Write the scores of a pod by node, -inf where it may not run; `allowed`: the nodes to choose from, none for all.
-    fn steersman_decider_scores(
-        decider: i64,
-        class: i64,
-        labels: i64,
-        allowed: in i8[allowed_length],
-        allowed_length: usize,
-        scores: out f64[length],
-        length: usize,
-    ) {
+    fn steersman_decider_scores(decider: i64, class: i64, labels: i64, allowed: in i8[..], scores: out f64[..]) {
         with_decider(decider, |decider| {
             let (c, labels) = decider.pod(class, labels)?;
             decider.scores(c, labels, &flags(allowed), scores)?;
@@ -340,12 +323,12 @@ doors! {
     }
 
     /// Follow changes of the cluster, see `Decider::follow_changes`.
-    fn steersman_decider_follow(decider: i64, bytes: in u8[length], length: usize) {
+    fn steersman_decider_follow(decider: i64, bytes: in u8[..]) {
         with_decider(decider, |decider| decider.follow_changes(&Arrays::new(bytes)?).map(|()| 0))
     }
 
     /// Set what pods leave of a node, see `Decider::set_pods`.
-    fn steersman_decider_set_pods(decider: i64, node: i64, numbers: in i64[length], length: usize) {
+    fn steersman_decider_set_pods(decider: i64, node: i64, numbers: in i64[..]) {
         with_decider(decider, |decider| {
             let n = index("node", node, decider.nodes())?;
             decider.set_pods(n, numbers).map(|()| 0)
@@ -353,7 +336,7 @@ doors! {
     }
 
     /// Describe a decider anew, see `Decider::read`; it goes on with its random numbers and with its search.
-    fn steersman_decider_replace(decider: i64, bytes: in u8[length], length: usize) {
+    fn steersman_decider_replace(decider: i64, bytes: in u8[..]) {
         with_decider(decider, |decider| {
             let mut other = Decider::read(&Arrays::new(bytes)?)?;
             other.go_on_from(decider);
@@ -375,7 +358,7 @@ doors! {
     }
 
     /// Write where a pod may run now, by node.
-    fn steersman_decider_mask(decider: i64, class: i64, labels: i64, mask: out i8[length], length: usize) {
+    fn steersman_decider_mask(decider: i64, class: i64, labels: i64, mask: out i8[..]) {
         with_decider(decider, |decider| {
             let (c, labels) = decider.pod(class, labels)?;
             decider.find_feasible(c, labels);
@@ -385,7 +368,7 @@ doors! {
     }
 
     /// Set the scores of VolumeBinding for the next decisions of kube-scheduler, by node.
-    fn steersman_decider_storage(decider: i64, scores: in i64[length], length: usize) {
+    fn steersman_decider_storage(decider: i64, scores: in i64[..]) {
         with_decider(decider, |decider| {
             decider.set_storage(scores)?;
             Ok(0)
@@ -393,7 +376,7 @@ doors! {
     }
 
     /// Observe a live cluster, see `Decider::watch`.
-    fn steersman_decider_watch(decider: i64, bytes: in u8[length], length: usize) {
+    fn steersman_decider_watch(decider: i64, bytes: in u8[..]) {
         with_decider(decider, |decider| decider.watch(&Arrays::new(bytes)?).map(|()| 0))
     }
 
@@ -417,7 +400,7 @@ doors! {
     }
 
     /// Write the fragmented GPU milli of nodes, and the same by cause, in rows of 7; read `nodes.*` and `profile.*`.
-    fn steersman_fragments(bytes: in u8[length], length: usize, out: out f64[count], count: usize) {
+    fn steersman_fragments(bytes: in u8[..], out: out f64[..]) {
         answer(|| {
             let arrays = Arrays::new(bytes)?;
             let profile = Profile::read(&arrays)?;
@@ -435,12 +418,12 @@ doors! {
     }
 
     /// Write the causes of fragmentation after each event of a run by another profile, see `recount`.
-    fn steersman_recount(bytes: in u8[length], length: usize, out: out f64[count], count: usize) {
+    fn steersman_recount(bytes: in u8[..], out: out f64[..]) {
         answer(|| recount(&Arrays::new(bytes)?, out).map(|()| 0))
     }
 
     /// Write the features of a class by node, see `Decider::write_features`.
-    fn steersman_decider_features(decider: i64, class: i64, out: out f64[length], length: usize) {
+    fn steersman_decider_features(decider: i64, class: i64, out: out f64[..]) {
         with_decider(decider, |decider| {
             let (c, _) = decider.pod(class, 0)?;
             decider.write_features(c, out).map(|()| 0)
@@ -448,12 +431,12 @@ doors! {
     }
 
     /// Write the state of an observed cluster, see `Decider::write_state`.
-    fn steersman_decider_state(decider: i64, state: out f64[length], length: usize) {
+    fn steersman_decider_state(decider: i64, state: out f64[..]) {
         with_decider(decider, |decider| decider.write_state(state).map(|_| 0))
     }
 
     /// Change a state as the placement of a pod on a node that it fits on would, see `Decider::write_outcome`.
-    fn steersman_decider_outcome(decider: i64, class: i64, node: i64, state: out f64[length], length: usize) {
+    fn steersman_decider_outcome(decider: i64, class: i64, node: i64, state: out f64[..]) {
         with_decider(decider, |decider| {
             let (c, _) = decider.pod(class, 0)?;
             let n = index("node", node, decider.nodes())?;
@@ -506,12 +489,12 @@ doors! {
     }
 
     /// Make a run of a safetensors file, see `Engine::read`; return its number.
-    fn steersman_engine_new(bytes: in u8[length], length: usize) {
+    fn steersman_engine_new(bytes: in u8[..]) {
         answer(|| Ok(keep(Object::Engine(Arc::new(Mutex::new(Engine::read(&Arrays::new(bytes)?)?))))))
     }
 
     /// Make a run on the cluster of another one that has not advanced, see `Engine::read_again`; return its number.
-    fn steersman_engine_again(engine: i64, bytes: in u8[length], length: usize) {
+    fn steersman_engine_again(engine: i64, bytes: in u8[..]) {
         with_engine(engine, |engine| {
             let again = engine.read_again(&Arrays::new(bytes)?)?;
             Ok(keep(Object::Engine(Arc::new(Mutex::new(again)))))
@@ -519,7 +502,7 @@ doors! {
     }
 
     /// Observe the run, see `Observer::read`.
-    fn steersman_engine_watch(engine: i64, bytes: in u8[length], length: usize) {
+    fn steersman_engine_watch(engine: i64, bytes: in u8[..]) {
         with_engine(engine, |engine| engine.watch(&Arrays::new(bytes)?).map(|()| 0))
     }
 
@@ -533,7 +516,7 @@ doors! {
     }
 
     /// Handle events until some arrivals have all started, or the time is past `until`; return as `steersman_engine_advance`.
-    fn steersman_engine_advance_to(engine: i64, targets: in i64[length], length: usize, until: f64) {
+    fn steersman_engine_advance_to(engine: i64, targets: in i64[..], until: f64) {
         with_engine(engine, |engine| {
             let stop = engine.advance_to(targets, until)?;
             Ok(stop_number(engine, stop))
@@ -572,7 +555,7 @@ doors! {
         with_engine(engine, |engine| {
             for (a, (row, times)) in numbers.chunks_exact_mut(STANDING).zip(times.chunks_exact_mut(3)).enumerate() {
                 let standing = engine.standing(first.saturating_add(a))?;
-                let choice = standing.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
+                let choice = numbers_of(standing.choice);
                 row.copy_from_slice(&[choice[0], choice[1], standing.members as i64, i64::from(standing.runs)]);
                 times.copy_from_slice(&[standing.time, standing.started, standing.estimated]);
             }
@@ -611,7 +594,7 @@ doors! {
     }
 
     /// Write the scores of a pod by node, -inf where it may not run, see `Decider::scores`.
-    fn steersman_engine_scores(engine: i64, class: i64, labels: i64, scores: out f64[length], length: usize) {
+    fn steersman_engine_scores(engine: i64, class: i64, labels: i64, scores: out f64[..]) {
         with_engine(engine, |engine| {
             let (c, labels) = engine.decider.pod(class, labels)?;
             engine.decider.scores(c, labels, &[], scores).map(|()| 0)
@@ -619,7 +602,7 @@ doors! {
     }
 
     /// Write where the pod of the question may run.
-    fn steersman_engine_mask(engine: i64, mask: out i8[length], length: usize) {
+    fn steersman_engine_mask(engine: i64, mask: out i8[..]) {
         with_engine(engine, |engine| {
             engine.question()?;
             engine.write_mask(mask);
@@ -638,8 +621,7 @@ doors! {
 
     /// Write 1 where so many pods of a class do not fit together on the nodes of a safetensors file, see `Cluster::read`.
     fn steersman_lacks_room(
-        bytes: in u8[length],
-        length: usize,
+        bytes: in u8[..],
         classes: in i64[count],
         members: in i64[count],
         lacks: out i8[count],
@@ -703,7 +685,7 @@ doors! {
                     Outcome::Waiting => 2,
                     Outcome::Finished => 3,
                 };
-                let choice = event.choice.map_or([-1, 0], |choice| [choice.node as i64, choice.devices as i64]);
+                let choice = numbers_of(event.choice);
                 let totals = &event.totals;
                 row.copy_from_slice(&[
                     event.arrival as i64,
@@ -728,28 +710,28 @@ doors! {
     }
 
     /// Begin an episode of a safetensors file, see `Batch::begin`; return 1 if it asks, 0 if it has ended.
-    fn steersman_batch_begin(batch: i64, e: i64, bytes: in u8[length], length: usize, buffers: &Buffers) {
+    fn steersman_batch_begin(batch: i64, e: i64, bytes: in u8[..], buffers: &Buffers) {
         // SAFETY: the buffers have their lengths.
         let (mut observations, mut results) = unsafe { buffers.slices() };
         with_batch(batch, |batch| batch.begin(e, bytes, &mut observations, &mut results).map(i64::from))
     }
 
     /// Take an action in every episode.
-    fn steersman_batch_step(batch: i64, actions: in i64[count], count: usize, buffers: &Buffers) {
+    fn steersman_batch_step(batch: i64, actions: in i64[..], buffers: &Buffers) {
         // SAFETY: the buffers have their lengths.
         let (mut observations, mut results) = unsafe { buffers.slices() };
         with_batch(batch, |batch| batch.step(actions, &mut observations, &mut results).map(|()| 0))
     }
 
     /// Take actions in an episode that has begun, one after another.
-    fn steersman_batch_replay(batch: i64, e: usize, actions: in i64[count], count: usize, buffers: &Buffers) {
+    fn steersman_batch_replay(batch: i64, e: usize, actions: in i64[..], buffers: &Buffers) {
         // SAFETY: the buffers have their lengths.
         let (mut observations, mut results) = unsafe { buffers.slices() };
         with_batch(batch, |batch| batch.replay(e, actions, &mut observations, &mut results).map(|()| 0))
     }
 
     /// Write the actions of an episode so far, if there is room; return how many there are.
-    fn steersman_batch_actions(batch: i64, e: usize, actions: out i64[length], length: usize) {
+    fn steersman_batch_actions(batch: i64, e: usize, actions: out i64[..]) {
         with_batch(batch, |batch| {
             let taken = &batch.episode(e)?.steps().taken;
             if actions.len() >= taken.len() {
@@ -760,7 +742,7 @@ doors! {
     }
 
     /// Write the nodes that a rule prefers, 0 for episodes that have ended.
-    fn steersman_batch_rule(batch: i64, rule: i64, actions: out i64[count], count: usize) {
+    fn steersman_batch_rule(batch: i64, rule: i64, actions: out i64[..]) {
         with_batch(batch, |batch| {
             for (e, action) in actions.iter_mut().enumerate() {
                 *action = batch.episode(e)?.best_by_rule(rule)?.unwrap_or(0) as i64;
@@ -770,7 +752,7 @@ doors! {
     }
 
     /// Write how many pods were bound and dropped in each episode, and how the last one's limits are kept, [E, 3].
-    fn steersman_batch_counts(batch: i64, counts: out i64[length], length: usize) {
+    fn steersman_batch_counts(batch: i64, counts: out i64[..]) {
         with_batch(batch, |batch| {
             for (e, row) in counts.chunks_exact_mut(3).enumerate() {
                 row.copy_from_slice(&batch.episode(e)?.counts()?);
@@ -780,7 +762,7 @@ doors! {
     }
 
     /// Write the shares of CPU and memory in use on the nodes of an episode, [N, 2].
-    fn steersman_batch_loads(batch: i64, e: usize, loads: out f64[length], length: usize) {
+    fn steersman_batch_loads(batch: i64, e: usize, loads: out f64[..]) {
         with_batch(batch, |batch| {
             let nodes = batch.episode(e)?.loads()?;
             fill(loads, nodes.as_flattened())
@@ -788,7 +770,7 @@ doors! {
     }
 
     /// Write the figures of episodes with latencies so far, [E, 13], see `Totals::figures`.
-    fn steersman_batch_figures(batch: i64, figures: out f64[length], length: usize) {
+    fn steersman_batch_figures(batch: i64, figures: out f64[..]) {
         with_batch(batch, |batch| {
             for (e, row) in figures.chunks_exact_mut(13).enumerate() {
                 row.copy_from_slice(&batch.episode(e)?.latencies()?.figures());
@@ -799,7 +781,7 @@ doors! {
 
     /// Write what is true now in an episode with latencies: its time in seconds, and the pods of each node and the milliseconds
     /// that the current pod's users would have there, [N, 2].
-    fn steersman_batch_truth(batch: i64, e: usize, time: out f64[1], nodes: out f64[length], length: usize) {
+    fn steersman_batch_truth(batch: i64, e: usize, time: out f64[1], nodes: out f64[..]) {
         with_batch(batch, |batch| {
             let episode = batch.episode(e)?.latencies()?;
             time[0] = episode.now();
@@ -814,18 +796,13 @@ doors! {
     }
 
     /// Read the bytes of a policy file of this name, see `Policy::read`; return its number.
-    fn steersman_policy_new(bytes: in u8[length], length: usize, name: in u8[name_length], name_length: usize) {
+    fn steersman_policy_new(bytes: in u8[..], name: in u8[..]) {
         answer(|| Ok(keep(Object::Policy(Arc::new(Policy::read(&String::from_utf8_lossy(name), bytes)?)))))
     }
 
     /// Write the card of a policy in JSON, as far as there is room; return its length, 0 of a formula.
-    fn steersman_policy_card(policy: i64, buffer: out u8[length], length: usize) {
-        with_policy(policy, |policy| {
-            let text = policy.card_text()?;
-            let count = text.len().min(length);
-            buffer[..count].copy_from_slice(&text.as_bytes()[..count]);
-            Ok(text.len() as i64)
-        })
+    fn steersman_policy_card(policy: i64, buffer: out u8[..]) {
+        with_policy(policy, |policy| Ok(write(&policy.card_text()?, buffer) as i64))
     }
 
     /// Return 1 if a policy decides by what it observes of all nodes, so that the score of one depends on the others, else 0.
@@ -845,10 +822,7 @@ doors! {
         lengths: in usize[5],
     ) {
         with_policy(policy, |policy| {
-            let (mut nodes, mut pod, mut context, mut mask) =
-                (nodes.to_vec(), pod.to_vec(), context.to_vec(), mask.to_vec());
-            let observation = Observation { nodes: &mut nodes, pod: &mut pod, context: &mut context, mask: &mut mask };
-            scores.copy_from_slice(&policy.scores(&observation, groups)?);
+            scores.copy_from_slice(&policy.scores(&Inputs { nodes, pod, context, mask }, groups)?);
             Ok(0)
         })
     }
@@ -857,15 +831,14 @@ doors! {
     fn steersman_decider_observe(
         decider: i64,
         waiting: i64,
-        eligible: in i8[nodes],
-        nodes: usize,
+        eligible: in i8[..],
         owner_nodes: in i64[length],
         owner_pods: in i64[length],
         length: usize,
     ) {
         with_decider(decider, |decider| {
             let pods: Vec<(i64, i64)> = owner_nodes.iter().copied().zip(owner_pods.iter().copied()).collect();
-            decider.observe(waiting, eligible.iter().map(|&flag| flag != 0).collect(), &pods)?;
+            decider.observe(waiting, flags(eligible), &pods)?;
             Ok(0)
         })
     }
@@ -879,15 +852,14 @@ doors! {
         labels: i64,
         node: i64,
         other: i64,
-        rows: out f64[length],
-        length: usize,
+        rows: out f64[..],
     ) {
         with_decider(decider, |decider| {
             let (c, labels) = decider.pod(class, labels)?;
             let nodes = [choice(decider, node, 0)?.node, choice(decider, other, 0)?.node];
             let parts = decider.contributions(c, labels, nodes)?;
-            if length < 4 * parts.len() {
-                return Err(format!("parts: expected room for {} numbers, has {length}", 4 * parts.len()));
+            if rows.len() < 4 * parts.len() {
+                return Err(format!("parts: expected room for {} numbers, has {}", 4 * parts.len(), rows.len()));
             }
             for (row, part) in rows.chunks_exact_mut(4).zip(&parts) {
                 row.copy_from_slice(&[part.number as f64, part.value, part.other, part.contribution]);
@@ -916,8 +888,7 @@ doors! {
 
     /// Place requests on devices, see `Requests::play`.
     fn steersman_requests_play(
-        sizes: in i64[size_count],
-        size_count: usize,
+        sizes: in i64[..],
         sequence: in i64[length],
         chosen: out i64[length],
         length: usize,
@@ -933,8 +904,7 @@ doors! {
 
     /// Undo `steersman_requests_play`, see `Requests::undo`.
     fn steersman_requests_undo(
-        sizes: in i64[size_count],
-        size_count: usize,
+        sizes: in i64[..],
         sequence: in i64[length],
         chosen: in i64[length],
         length: usize,

@@ -63,7 +63,7 @@ impl Decider {
                         .iter_mut()
                         .zip(row)
                         .for_each(|(cell, &value)| *cell = value as f32);
-                    Ok(self.network_scores(&mut seen)?[n])
+                    Ok(self.network_scores(&seen)?[n])
                 })
             }
             NodeRule::Random | NodeRule::Kube(_) | NodeRule::External => Ok(Vec::new()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::arrays::{Arrays, Result, optional};
 use crate::cluster::Cluster;
 use crate::decide::{Decider, NodeRule};
-use crate::networks::{Network, first_best};
+use crate::networks::{Inputs, Network, first_best};
 use crate::views::{CONTEXT, Observation, Observer, POD, Summary};
 
 #[derive(Clone)]
@@ -109,14 +109,15 @@ impl Decider {
         observer.write(self, summary, pod, allowed, &mut seen.observation())?;
         seen.nodes.truncate(count * width);
         seen.mask.truncate(count);
-        seen.scores = self.network_scores(&mut seen)?;
+        seen.scores = self.network_scores(&seen)?;
         Ok(seen)
     }
 
     /// Score the nodes of an observation.
-    pub fn network_scores(&self, seen: &mut Seen) -> Result<Vec<f64>> {
+    pub fn network_scores(&self, seen: &Seen) -> Result<Vec<f64>> {
         let NodeRule::Network(rule) = &self.node_rule else { return Err("the policy is not a network".to_owned()) };
-        let scores = rule.network.scores(&seen.observation(), &rule.groups);
+        let Seen { nodes, pod, context, mask, .. } = seen;
+        let scores = rule.network.scores(&Inputs { nodes, pod, context, mask }, &rule.groups);
         let is_wrong = |(&mask, &score): (&i8, &f64)| mask != 0 && !score.is_finite();
         if seen.mask.iter().zip(&scores).any(is_wrong) {
             return Err(format!("policy '{}': the score of a node is not a finite number", rule.name));

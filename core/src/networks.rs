@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use crate::arrays::Result;
 use crate::learned::KINDS;
 use crate::policy::Tensors;
-use crate::views::{FeatureCounts, Observation};
+use crate::views::FeatureCounts;
 
 /// Added to a variance by normalisation.
 const EPSILON: f64 = 1e-5;
@@ -147,8 +147,8 @@ impl Network {
     }
 
     /// The score of each node, -inf where the pod may not run; `groups`: the rack and the server of each node.
-    pub fn scores(&self, observation: &Observation, groups: &[[Option<i64>; 2]]) -> Vec<f64> {
-        let rows = Rows::of(observation);
+    pub fn scores(&self, inputs: &Inputs, groups: &[[Option<i64>; 2]]) -> Vec<f64> {
+        let rows = Rows::of(inputs);
         let mut scores = vec![f64::NEG_INFINITY; rows.nodes.len()];
         if !rows.feasible.contains(&true) {
             return scores;
@@ -218,6 +218,14 @@ pub fn first_best(scores: &[f64], nodes: &[f32]) -> usize {
     (0..best).find(|&n| scores[n] >= least && row(n) == row(best)).unwrap_or(best)
 }
 
+/// An observation as networks read it, see `Observation`.
+pub struct Inputs<'a> {
+    pub nodes: &'a [f32],
+    pub pod: &'a [f32],
+    pub context: &'a [f32],
+    pub mask: &'a [i8],
+}
+
 /// An observation, by node.
 struct Rows<'a> {
     nodes: Vec<&'a [f32]>,
@@ -227,12 +235,12 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn of(observation: &'a Observation) -> Self {
-        let width = observation.nodes.len() / observation.mask.len().max(1);
+    fn of(inputs: &Inputs<'a>) -> Self {
+        let width = inputs.nodes.len() / inputs.mask.len().max(1);
         Rows {
-            nodes: observation.nodes.chunks_exact(width.max(1)).collect(),
-            feasible: observation.mask.iter().map(|&mask| mask != 0).collect(),
-            shared: [&*observation.pod, &*observation.context].concat(),
+            nodes: inputs.nodes.chunks_exact(width.max(1)).collect(),
+            feasible: inputs.mask.iter().map(|&mask| mask != 0).collect(),
+            shared: [inputs.pod, inputs.context].concat(),
         }
     }
 

@@ -14,9 +14,9 @@ use crate::cluster::GPU;
 use crate::formula;
 use crate::fragmentation::{Profile, TypicalPod};
 use crate::learned::{KINDS, Layer, Leftovers, MOST_CPU, Step, WEIGHTS, Weights};
-use crate::networks::{Architecture, Network};
+use crate::networks::{Architecture, Inputs, Network};
 use crate::rules::RULES;
-use crate::views::{FeatureCounts, Observation, VIEWS};
+use crate::views::{FeatureCounts, VIEWS};
 
 /// Largest size of a policy file.
 pub const MOST_MEBIBYTES: usize = 64;
@@ -223,19 +223,19 @@ impl Policy {
     }
 
     /// The scores of a network for an observation; `groups`: the rack and the server of each node, below 0: none.
-    pub fn scores(&self, observation: &Observation, groups: &[i64]) -> Result<Vec<f64>> {
+    pub fn scores(&self, inputs: &Inputs, groups: &[i64]) -> Result<Vec<f64>> {
         let [Member::Network(network)] = self.members.as_slice() else {
             return Err(format!("policy '{}': is not a network over observations", self.name));
         };
-        let nodes = observation.mask.len();
-        let lengths = [observation.nodes.len(), observation.pod.len(), observation.context.len(), groups.len()];
+        let nodes = inputs.mask.len();
+        let lengths = [inputs.nodes.len(), inputs.pod.len(), inputs.context.len(), groups.len()];
         let expected = [nodes * self.view.node, self.view.pod, self.view.context, 2 * nodes];
         if lengths != expected {
             return Err(format!("an observation of {nodes} nodes has {expected:?} numbers, not {lengths:?}"));
         }
         let group = |number: i64| (number >= 0).then_some(number);
         let groups: Vec<_> = groups.chunks_exact(2).map(|pair| [group(pair[0]), group(pair[1])]).collect();
-        Ok(network.scores(observation, &groups))
+        Ok(network.scores(inputs, &groups))
     }
 }
 

@@ -19,7 +19,8 @@ pub unsafe fn output<'a, T>(pointer: *mut T, length: usize) -> &'a mut [T] {
 }
 
 /// Define exported functions that return a number. An array is `name: in TYPE[LENGTH]`, or `out` if it is written: a
-/// pointer for the host, and a slice for the body. A length is a number or a later argument.
+/// pointer for the host, and a slice for the body. A length is a number or a later argument; `..`: the argument right
+/// after the pointer, which has no name.
 macro_rules! doors {
     ($($(#[$doc:meta])* fn $name:ident($($arguments:tt)*) $body:block)*) => {
         $(crate::api::doors::door! { {$(#[$doc])*} $name {} {} {$($arguments)*,} $body })*
@@ -29,6 +30,18 @@ macro_rules! doors {
 /// One function of `doors!`: its documentation and name, its arguments in C and the slices that were made so far, the
 /// arguments that are left, and its body. Later arguments become slices first, since they may be lengths of earlier ones.
 macro_rules! door {
+    ({$($doc:tt)*} $name:ident {$($c:tt)*} {$($slices:tt)*} {$a:ident: in $type:ident[..], $($rest:tt)*} $body:block) => {
+        crate::api::doors::door! {
+            {$($doc)*} $name {$($c)* $a: *const $type, length: usize,}
+            {let $a = unsafe { crate::api::doors::array($a, length) }; $($slices)*} {$($rest)*} $body
+        }
+    };
+    ({$($doc:tt)*} $name:ident {$($c:tt)*} {$($slices:tt)*} {$a:ident: out $type:ident[..], $($rest:tt)*} $body:block) => {
+        crate::api::doors::door! {
+            {$($doc)*} $name {$($c)* $a: *mut $type, length: usize,}
+            {let $a = unsafe { crate::api::doors::output($a, length) }; $($slices)*} {$($rest)*} $body
+        }
+    };
     ({$($doc:tt)*} $name:ident {$($c:tt)*} {$($slices:tt)*} {$a:ident: in $type:ident[$length:expr], $($rest:tt)*} $body:block) => {
         crate::api::doors::door! {
             {$($doc)*} $name {$($c)* $a: *const $type,}

@@ -55,12 +55,9 @@ doors! {
     /// Count a pod that ended after so many seconds; return 1 if it is the first one of its owner, else 0.
     fn steersman_run_times_note(
         run_times: i64,
-        requests: in u8[requests_length],
-        requests_length: usize,
-        namespace: in u8[namespace_length],
-        namespace_length: usize,
-        owner: in u8[owner_length],
-        owner_length: usize,
+        requests: in u8[..],
+        namespace: in u8[..],
+        owner: in u8[..],
         seconds: f64,
     ) {
         let pod = PodKind { requests, namespace, owner };
@@ -68,13 +65,7 @@ doors! {
     }
 
     /// Return 1 if a pod of an owner has ended, maybe in another run of it, else 0.
-    fn steersman_run_times_knows(
-        run_times: i64,
-        namespace: in u8[namespace_length],
-        namespace_length: usize,
-        owner: in u8[owner_length],
-        owner_length: usize,
-    ) {
+    fn steersman_run_times_knows(run_times: i64, namespace: in u8[..], owner: in u8[..]) {
         let pod = PodKind { requests: &[], namespace, owner };
         with_run_times(run_times, |run_times| Ok(i64::from(run_times.knows(&pod.of_any_run()))))
     }
@@ -82,12 +73,9 @@ doors! {
     /// Write the median of a pod's run time in seconds and its spread; its groups are used.
     fn steersman_run_times_estimate(
         run_times: i64,
-        requests: in u8[requests_length],
-        requests_length: usize,
-        namespace: in u8[namespace_length],
-        namespace_length: usize,
-        owner: in u8[owner_length],
-        owner_length: usize,
+        requests: in u8[..],
+        namespace: in u8[..],
+        owner: in u8[..],
         estimate: out f64[2],
     ) {
         let pod = PodKind { requests, namespace, owner };
@@ -103,12 +91,9 @@ doors! {
     fn steersman_run_times_add(
         run_times: i64,
         level: i64,
-        requests: in u8[requests_length],
-        requests_length: usize,
-        namespace: in u8[namespace_length],
-        namespace_length: usize,
-        owner: in u8[owner_length],
-        owner_length: usize,
+        requests: in u8[..],
+        namespace: in u8[..],
+        owner: in u8[..],
         counts: in f64[BINS],
     ) {
         let pod = PodKind { requests, namespace, owner };
@@ -119,12 +104,9 @@ doors! {
     fn steersman_run_times_counts(
         run_times: i64,
         level: i64,
-        requests: in u8[requests_length],
-        requests_length: usize,
-        namespace: in u8[namespace_length],
-        namespace_length: usize,
-        owner: in u8[owner_length],
-        owner_length: usize,
+        requests: in u8[..],
+        namespace: in u8[..],
+        owner: in u8[..],
         counts: out f64[BINS],
     ) {
         let pod = PodKind { requests, namespace, owner };
@@ -149,8 +131,7 @@ doors! {
         counts: out f64[BINS * count],
         lengths: out i64[3 * count],
         count: usize,
-        text: out u8[bytes],
-        bytes: usize,
+        text: out u8[..],
     ) {
         with_run_times(run_times, |run_times| {
             let mut text = text;
@@ -178,7 +159,7 @@ doors! {
 
     /// Make an order of a kind with weights, whose estimates follow run times; return its number. Pods that have waited for
     /// longer than `ageing` seconds go before all others of their priority; `began`: when arrivals count from.
-    fn steersman_order_new(run_times: i64, kind: i64, weights: in f64[length], length: usize, ageing: f64, began: f64) {
+    fn steersman_order_new(run_times: i64, kind: i64, weights: in f64[..], ageing: f64, began: f64) {
         answer(|| {
             let Object::RunTimes(run_times) = object(run_times)? else {
                 return Err(format!("object {run_times} is not a history of run times"));
@@ -196,12 +177,9 @@ doors! {
         size: f64,
         given: f64,
         stated: f64,
-        requests: in u8[requests_length],
-        requests_length: usize,
-        namespace: in u8[namespace_length],
-        namespace_length: usize,
-        owner: in u8[owner_length],
-        owner_length: usize,
+        requests: in u8[..],
+        namespace: in u8[..],
+        owner: in u8[..],
     ) {
         let pod = PodKind { requests, namespace, owner };
         with_order(order, |order, run_times| {
@@ -231,15 +209,7 @@ doors! {
 
     /// Return which of `count` groups goes next, at least one, and write their scores. `capacity`: the size of the cluster;
     /// `free`: its free share; `waiting` pods wait.
-    fn steersman_order_first(
-        order: i64,
-        heads: out Head[count],
-        count: usize,
-        now: f64,
-        capacity: f64,
-        free: f64,
-        waiting: f64,
-    ) {
+    fn steersman_order_first(order: i64, heads: out Head[..], now: f64, capacity: f64, free: f64, waiting: f64) {
         with_order(order, |order, run_times| {
             order.first(heads, &Moment { now, capacity, free, waiting }, run_times).map(|first| first as i64)
         })
@@ -259,17 +229,17 @@ doors! {
     }
 
     /// Read the bytes of an order file of this name, or of a policy file; return its number.
-    fn steersman_order_file_new(bytes: in u8[length], length: usize, name: in u8[name_length], name_length: usize) {
+    fn steersman_order_file_new(bytes: in u8[..], name: in u8[..]) {
         answer(|| Ok(keep(Object::OrderFile(Arc::new(OrderFile::read(&String::from_utf8_lossy(name), bytes)?)))))
     }
 
     /// Write the card of an order file, or of a policy file, in JSON; return its length.
-    fn steersman_order_file_card(file: i64, card: out u8[length], length: usize) {
+    fn steersman_order_file_card(file: i64, card: out u8[..]) {
         answer(|| Ok(write(&order_file(file)?.card, card) as i64))
     }
 
     /// Write the weights of an order file; return how many there are, 0 of a policy file.
-    fn steersman_order_file_weights(file: i64, weights: out f64[length], length: usize) {
+    fn steersman_order_file_weights(file: i64, weights: out f64[..]) {
         answer(|| {
             let file = order_file(file)?;
             weights.iter_mut().zip(&file.weights).for_each(|(weight, &value)| *weight = value);

@@ -17,13 +17,7 @@ fn with_question(bytes: &[u8], call: impl FnOnce(Question) -> Result<i64>) -> i6
 
 doors! {
     /// Write a rule's scores by node, -inf where the pod may not run, by metrics of a live cluster; see `write_scores`.
-    fn steersman_telemetry_scores(
-        bytes: in u8[length],
-        length: usize,
-        rule: i64,
-        scores: out f64[count],
-        count: usize,
-    ) {
+    fn steersman_telemetry_scores(bytes: in u8[..], rule: i64, scores: out f64[..]) {
         with_question(bytes, |mut question| {
             question.substitute();
             write_scores(MetricRule::read(rule)?, &question, scores).map(|()| 0)
@@ -31,15 +25,7 @@ doors! {
     }
 
     /// Write what distinguishes a node from another, rows of three numbers; return how many, see `contributions`.
-    fn steersman_telemetry_contributions(
-        bytes: in u8[length],
-        length: usize,
-        rule: i64,
-        node: usize,
-        other: usize,
-        parts: out f64[count],
-        count: usize,
-    ) {
+    fn steersman_telemetry_contributions(bytes: in u8[..], rule: i64, node: usize, other: usize, parts: out f64[..]) {
         with_question(bytes, |mut question| {
             question.substitute();
             let found = contributions(MetricRule::read(rule)?, &mut question, node, other)?;
@@ -50,7 +36,7 @@ doors! {
     }
 
     /// Write the nodes that a pod's hard limit of latency leaves; return what became of the limit, see `LimitOutcome`.
-    fn steersman_telemetry_limit(bytes: in u8[length], length: usize, mask: out i8[count], count: usize) {
+    fn steersman_telemetry_limit(bytes: in u8[..], mask: out i8[..]) {
         with_question(bytes, |mut question| {
             question.substitute();
             let outcome = question.view.keep_hard_limit(&question.pod, &mut question.mask);
@@ -61,8 +47,7 @@ doors! {
 
     /// Write what a network observes of a live cluster: rows of nodes, the pod, the cluster.
     fn steersman_telemetry_observe(
-        bytes: in u8[length],
-        length: usize,
+        bytes: in u8[..],
         nodes: out f32[lengths[0]],
         pod: out f32[lengths[1]],
         context: out f32[lengths[2]],
@@ -73,8 +58,7 @@ doors! {
 
     /// Write the estimated state after the pod's placement on a node of a live cluster, 15 numbers, and its reward.
     fn steersman_telemetry_outcome(
-        bytes: in u8[length],
-        length: usize,
+        bytes: in u8[..],
         node: i64,
         objectives: in i64[count],
         weights: in f64[count],
@@ -92,7 +76,7 @@ doors! {
     }
 
     /// Make a model of a live cluster's telemetry, see `LiveModel::read`; return its number.
-    fn steersman_model_new(bytes: in u8[length], length: usize) {
+    fn steersman_model_new(bytes: in u8[..]) {
         answer(|| Ok(keep(Object::Model(Arc::new(Mutex::new(LiveModel::read(&Arrays::new(bytes)?)?))))))
     }
 
