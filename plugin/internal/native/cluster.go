@@ -163,9 +163,14 @@ func (c *cluster) describe(wanted class) (err error) {
 	described.Bools("terms.matches", nil, 1, 0)
 	described.Bools("terms.conflicts", nil, 0, 0)
 	describeTerms(&described, count)
-	if c.decider != nil {
+	if c.instance == nil {
+		c.instance, err = core.New()
+	}
+	switch {
+	case err != nil:
+	case c.decider != nil:
 		err = c.decider.Replace(&described)
-	} else if c.instance, err = core.New(); err == nil {
+	default:
 		c.decider, err = core.NewDecider(c.instance, &described)
 	}
 	if err == nil {

@@ -38,8 +38,8 @@ func TestWhatIsKeptIsWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatChangesIsTheOneThatDecides holds a source whose policy changes to one that knows the new one alone.
-func TestAPolicyThatChangesIsTheOneThatDecides(t *testing.T) {
+// TestChangedPolicyDecides holds a source whose policy changes to one that knows the new one alone.
+func TestChangedPolicyDecides(t *testing.T) {
 	random, nodes := rand.New(rand.NewPCG(3, 4)), plainNodes(12, 2)
 	source := sourceOf(t, "steersman-default", "", &nodes)
 	for step, name := range []string{"cluster-mlp", "steersman-default", "mlp", "cluster-mlp", "mlp"} {

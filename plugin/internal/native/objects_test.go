@@ -112,12 +112,12 @@ var readObjects = sync.OnceValue(func() func(testing.TB) *objectFile {
 	}
 })()
 
-// sourceOf is a source by a policy of the vectors, for a cluster that the caller may change.
 func TestMain(m *testing.M) {
 	reserving = time.Minute
 	os.Exit(m.Run())
 }
 
+// sourceOf is a source by a policy of the vectors, for a cluster that the caller may change.
 func sourceOf(t testing.TB, name, local string, nodes *list) *Source {
 	t.Helper()
 	path := policyFile(t, name)

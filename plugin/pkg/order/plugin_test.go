@@ -610,7 +610,7 @@ func BenchmarkLess(b *testing.B) {
 
 func BenchmarkPreEnqueue(b *testing.B) {
 	for _, spec := range []string{"shortest@stated", "wfp3@history"} {
-		b.Run(spec[strings.LastIndexByte(spec, '/')+1:], func(b *testing.B) {
+		b.Run(spec, func(b *testing.B) {
 			p, _ := plugin(b, spec)
 			var all []*v1.Pod
 			for i := range 10_000 {
