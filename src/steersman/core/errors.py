@@ -52,6 +52,13 @@ class InputError(SteersmanError):
         super().__init__(f"{place}: {problem}")
 
 
+def input_error(file: str | Path, text: str) -> InputError:
+    """Return the error of a file that the core refused: `PLACE, FIELD: PROBLEM`, without the place, or both."""
+    place, _, problem = text.partition(": ")
+    where, _, field = place.rpartition(", ")
+    return InputError(file, where, field, problem)
+
+
 def displayed(path: str | Path) -> str:
     """Return a path as text that can be printed and sent, also if its name is no UTF-8."""
     return str(path).encode(errors="backslashreplace").decode()

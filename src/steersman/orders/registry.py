@@ -17,7 +17,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from steersman.core.atomic_files import replacing
-from steersman.core.errors import InputError, SteersmanError, UsageError, unknown_name
+from steersman.core.errors import InputError, SteersmanError, UsageError, input_error, unknown_name
 from steersman.core.extensions import Registry, attribute_errors
 from steersman.core.handles import OrderFileHandle
 from steersman.core.quantities import duration_literal, duration_seconds
@@ -108,8 +108,7 @@ def _opened(file: Path) -> OrderFileHandle:
         reason = "no such file" if not file.exists() else f"cannot be read: {error.strerror or error}"
         raise InputError(file, "", "", reason) from None
     except SteersmanError as error:
-        field, _, problem = str(error).partition(": ")
-        raise InputError(file, "", field, problem) from None
+        raise input_error(file, str(error)) from None
 
 
 REGISTRY: Registry[Order] = Registry("order", "steersman.orders", Order, BUILT_IN)

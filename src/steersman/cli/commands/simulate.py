@@ -148,8 +148,7 @@ def read_plan(
         # As simon's SortClusterPods, so that the seed gives its order.
         pods = sorted(workload.pods, key=lambda pod: pod.name)
         random = GoRand(seed)
-        # simon draws this number for its log.
-        random.int63()
+        random.skip(1)  # simon draws a number for its log
         random.shuffle(pods)
         workload = replace(workload, pods=tuple(pods))
     return SimulationPlan(workload, chosen, seed, ArrivalOptions(Protocol.ARRIVALS), profile)

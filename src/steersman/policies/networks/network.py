@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from steersman.core.errors import InputError, SteersmanError
+from steersman.core.errors import SteersmanError, input_error
 from steersman.core.handles import PolicyHandle
 from steersman.policies.features import View
 from steersman.policies.networks.layers import Array, Flags
@@ -42,16 +42,14 @@ class CoreNetwork:
     """
 
     def __init__(self, file: str, content: bytes) -> None:
-        self._said = file, content
+        self._arguments = file, content
         try:
             self._handle = PolicyHandle("", content)
         except SteersmanError as error:
-            place, _, problem = str(error).partition(": ")
-            where, _, field = place.partition(", ")
-            raise InputError(file, where, field, problem) from None
+            raise input_error(file, str(error)) from None
 
     def __reduce__(self) -> tuple[type[CoreNetwork], tuple[str, bytes]]:
-        return CoreNetwork, self._said
+        return CoreNetwork, self._arguments
 
     def scores(self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]) -> Floats:
         """Return [N] scores, -inf where the mask forbids, see `Network`."""
