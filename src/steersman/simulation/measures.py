@@ -19,10 +19,10 @@ from steersman.simulation.event_arrays import EventRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MeasurePlot:
     """A plot of a measure among a report's plots of balance and nodes in use."""
 
-    identity: str  # in the page
+    id: str  # in the page
     axis: str
     caption: str
     resource: str = ""  # `GPU` or `CPU`: only where the comparison is about it
@@ -46,7 +46,7 @@ class Measure:
     is_final: bool = True  # whether its value at the end is a metric
     in_timeline: bool = True  # whether `timeline.csv` has it
     is_published: bool = False  # two decimals, and the end of `inflation` is that of the curve, as in published results
-    line: Line | None = None
+    plot: MeasurePlot | None = None
     function: Callable[[EventRecord], npt.NDArray[np.float64]] | None = None  # [E] its values, of a package's measure
 
     def of_events(self, record: EventRecord) -> npt.NDArray[np.float64]:
@@ -113,7 +113,7 @@ COURSE = _by_name(
         over_time="gpu_fragmented_over_time_percent",
     ),
     *map(Measure, BY_CAUSE),
-    Measure("gpu_balance_percent", line=Line("balance", "standard deviation of GPU use, %", _UNEVEN, "GPU")),
+    Measure("gpu_balance_percent", plot=MeasurePlot("balance", "standard deviation of GPU use, %", _UNEVEN, "GPU")),
     Measure(
         "cpu_balance_percent",
         title="Standard deviation of the nodes' CPU use{}, %",
@@ -121,7 +121,7 @@ COURSE = _by_name(
         phrase="standard deviation of CPU use",
         objective="balance",
         over_time="cpu_balance_over_time_percent",
-        line=Line("balance", "standard deviation of CPU use, %", _UNEVEN, "CPU"),
+        plot=MeasurePlot("balance", "standard deviation of CPU use, %", _UNEVEN, "CPU"),
     ),
     Measure(
         "nodes_used",
@@ -131,7 +131,7 @@ COURSE = _by_name(
         phrase="number of nodes in use",
         objective="most-allocated",
         over_time="nodes_used_over_time",
-        line=Line("used", "nodes in use", "Nodes with at least one pod."),
+        plot=MeasurePlot("used", "nodes in use", "Nodes with at least one pod."),
     ),
     Measure("pods_waiting", "pods", is_final=False),
     Measure("gpu_fragmented_of_idle_percent", is_final=False, in_timeline=False, is_published=True),

@@ -287,9 +287,9 @@ class Section:
 
     def _use(self) -> PlotGroup:
         plots = [
-            self._line(line.identity, each.name, line.axis, line.caption)
+            self._line(plot.id, each.name, plot.axis, plot.caption)
             for each in COURSE.values()
-            if (line := each.line) and line.resource in ("", self.headline.resource)
+            if (plot := each.plot) and plot.resource in ("", self.headline.resource)
         ]
         return PlotGroup("Balance and nodes in use", "How the load is spread over the nodes.", plots)
 
