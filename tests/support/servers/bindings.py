@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node
+from tests.support.servers.tasks import serving
 
 from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.kubernetes.client import Client
@@ -79,21 +80,13 @@ def scheduling(
             for i in range(nodes):
                 double.put(NODES, node(f"node-{i}"))
             scheduler = LiveScheduler(client, SchedulerSettings(policy=policy, unchecked=True, port=port))
-            running = asyncio.create_task(scheduler.run())
             async with aiohttp.ClientSession() as session:
 
                 async def get(path: str) -> tuple[int, str]:
                     async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
                         return answer.status, await answer.text()
 
-                try:
-                    while scheduler.decider is None:
-                        await asyncio.sleep(0.01)
-                        if running.done():
-                            running.result()
+                async with serving(scheduler.run(), lambda: scheduler.decider is not None):
                     await story(double, scheduler, get)
-                finally:
-                    running.cancel()
-                    await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(main())

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import msgspec
 from tests.support.servers.fake_api_server import KubeDouble
+from tests.support.servers.tasks import serving
 
 from steersman.apps.service.config import ServiceConfig
 from steersman.apps.service.process import Service
@@ -58,7 +59,6 @@ def serve(nodes: Iterable[Object], pods: Iterable[Object], story: Story, **chang
                 api.put("/api/v1/pods", each)
             async with Client(api.config()) as client:
                 service, ports = Service(config, client), list[int]()
-                running = asyncio.create_task(service.run(ports.append))
 
                 async def ask(path: str, body: Any = None, method: str = "POST") -> tuple[int, Any]:
                     data = None if body is None else json.dumps(body).encode()
@@ -66,14 +66,10 @@ def serve(nodes: Iterable[Object], pods: Iterable[Object], story: Story, **chang
                         text = await answer.text()
                         return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
-                try:
-                    while not ports or service.watched is None or service.watched._node_scorer is None:
-                        await asyncio.sleep(0.01)
-                        if running.done():
-                            running.result()
+                def knows() -> bool:
+                    return bool(ports) and service.watched is not None and service.watched._node_scorer is not None
+
+                async with serving(service.run(ports.append), knows):
                     await story(service, api, ask)
-                finally:
-                    running.cancel()
-                    await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(main())

@@ -17,6 +17,7 @@ from tests.support.errors import raises
 from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
+from tests.support.servers.tasks import serving
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
 from steersman.apps.runtime.comparison import PolicyReloader
@@ -77,12 +78,7 @@ def serve(story: Callable[[Ask], Awaitable[None]], **changes: Any) -> None:
         )
         service = Service(config, None)
         ports: list[int] = []
-        running = asyncio.create_task(service.run(ports.append))
-        async with aiohttp.ClientSession() as session:
-            while not ports:
-                await asyncio.sleep(0.01)
-                if running.done():
-                    running.result()
+        async with aiohttp.ClientSession() as session, serving(service.run(ports.append), lambda: bool(ports)):
 
             async def ask(path: str, body: Any = None, method: str = "POST", **more: Any) -> tuple[int, Any]:
                 data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
@@ -91,11 +87,7 @@ def serve(story: Callable[[Ask], Awaitable[None]], **changes: Any) -> None:
                     text = await answer.text()
                     return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
-            try:
-                await story(ask)
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
+            await story(ask)
 
     asyncio.run(main())
 
