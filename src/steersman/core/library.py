@@ -17,6 +17,7 @@ from typing import Any
 from steersman.core.errors import SteersmanError, checkout_of_this, unknown_name
 from steersman.core.interface import BYTES, ERROR_BYTES, FUNCTIONS, NUMBER, SIZE, Core
 from steersman.core.portable import PortableCore
+from steersman.core.signals import Interrupted
 
 NAME = {"darwin": "libsteersman_core.dylib", "win32": "steersman_core.dll"}.get(sys.platform, "libsteersman_core.so")
 CHECKOUT = checkout_of_this()
@@ -42,7 +43,14 @@ class NativeCore:
             raise SteersmanError(f"the native core cannot be loaded: {error}; {build}") from None
 
     def call(self, name: str, arguments: tuple[Any, ...]) -> int:
-        answer: int = self._functions[name](*arguments)
+        try:
+            answer: int = self._functions[name](*arguments)
+        except ctypes.ArgumentError:
+            # ctypes replaces whatever is raised while it converts an argument, also at a signal. What is wrong with an
+            # argument is raised again.
+            for kind, value in zip(FUNCTIONS[name], arguments, strict=True):
+                kind.from_param(value)
+            raise Interrupted from None
         if answer < 0:
             raise SteersmanError(self._text("error"))
         return answer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from tests.support.nightly import examples
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.errors import SteersmanError
 from steersman.core.handles import NOWHERE, CoreDecider
+from steersman.core.library import call
 from steersman.envs.workload import InflationEnv, InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.decision.description import described_decisions
@@ -195,8 +198,26 @@ def test_core_names_the_array_that_is_wrong(cluster, name, change, text) -> None
 
 def test_core_refuses_what_does_not_exist(cluster: dict[str, np.ndarray]) -> None:
     core = CoreDecider(cluster)
-    for call in (lambda: core.decide(10_000), lambda: core.decide(0, -1), lambda: core.place(0, 0, 10_000, 0)):
+    for ask in (lambda: core.decide(10_000), lambda: core.decide(0, -1), lambda: core.place(0, 0, 10_000, 0)):
         with pytest.raises(SteersmanError, match=r"(class|labels|node): -?\d+ is not in 0..\d+"):
-            call()
+            ask()
     with pytest.raises(SteersmanError, match="the policy has no table of scores"):
         CoreDecider(cluster | {"policy.node": np.array(NodeRule.EXTERNAL)}).scores(0)
+
+
+def test_a_signal_while_arguments_are_converted_interrupts(cluster: dict[str, np.ndarray]) -> None:
+    core, steps = CoreDecider(cluster), random.Random(5)
+    former = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for _ in range(100):  # each comes anywhere in a call
+            signal.setitimer(signal.ITIMER_REAL, steps.uniform(1e-4, 1e-3))
+            with suppress(KeyboardInterrupt):
+                while True:
+                    core.scores(0)
+    finally:
+        signal.signal(signal.SIGALRM, former)
+
+
+def test_an_array_of_another_type_is_no_interruption() -> None:
+    with pytest.raises(TypeError, match="array must have data type float64"):
+        call("fragments", b"", 0, np.zeros(3, dtype=np.float32), 3)
