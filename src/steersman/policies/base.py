@@ -83,7 +83,12 @@ class Scorer(ABC):
 
     @property
     def asks_first(self) -> bool:
-        """Whether `ask` must be awaited before `choose`, because decisions come from elsewhere."""
+        """Whether `ask` is to be awaited before `choose`, because decisions come from elsewhere or take long."""
+        return False
+
+    @property
+    def answers_once(self) -> bool:
+        """Whether what `ask` fetched serves a single `choose`."""
         return False
 
     async def ask(self, query: PodQuery, nodes: Candidates) -> None:  # noqa: B027  # most scorers send no request

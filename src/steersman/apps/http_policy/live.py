@@ -145,6 +145,10 @@ class HttpDecider(Decider):
     def asks_first(self) -> bool:
         return True
 
+    @property
+    def answers_once(self) -> bool:
+        return True
+
     async def ask(self, query: PodQuery) -> None:
         self._client.answer.scores = None
         slots, pod = np.flatnonzero(self.state.mask(query.class_id, query.labels_id)).tolist(), query.pod

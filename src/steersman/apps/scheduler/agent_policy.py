@@ -130,6 +130,10 @@ class AgentScorer(Scorer):
     def asks_first(self) -> bool:
         return self._policy.link is not None
 
+    @property
+    def answers_once(self) -> bool:
+        return True
+
     async def ask(self, query: PodQuery, nodes: Candidates) -> None:
         """Ask the agent about a pod, and keep its answer for `choose`, see `Scorer`."""
         policy, link = self._policy, self._policy.link

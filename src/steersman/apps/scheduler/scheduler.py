@@ -295,7 +295,7 @@ class Scheduler(Listener):
             self._is_displacing = False
 
     async def _ask(self, queued: QueuedPod) -> bool:
-        """Ask the server or the agent of a policy about a pod; return whether the pod still waits for its decision."""
+        """Let a server, an agent or a thread prepare a decision; return whether the pod still waits for it."""
         assert self.decider is not None
         pod = queued.pod
         if not pod.unmodelled:
@@ -444,7 +444,7 @@ class Scheduler(Listener):
             assert self.backfill is not None
             others = ~closed if allowed is None else allowed & ~closed
             # A server or an agent is asked once, so it gets none of the closed nodes.
-            if not self.decider.asks_first:
+            if not self.decider.answers_once:
                 choice = self.decider.choose(query.within(allowed))
                 if choice is None or self.backfill.lets(queued, choice):
                     return choice, False

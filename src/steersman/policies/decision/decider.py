@@ -76,8 +76,13 @@ class Decider:
 
     @property
     def asks_first(self) -> bool:
-        """Whether `ask` must be awaited before `choose`, because decisions come from elsewhere."""
+        """Whether `ask` is to be awaited before `choose`, because decisions come from elsewhere or take long."""
         return self.live.scorer is not None and self.live.scorer.asks_first
+
+    @property
+    def answers_once(self) -> bool:
+        """Whether what `ask` fetched serves a single `choose`."""
+        return self.live.scorer is not None and self.live.scorer.answers_once
 
     async def ask(self, query: PodQuery) -> None:
         """Fetch what the next `choose`, for this pod, needs from elsewhere, without blocking the event loop."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +14,7 @@ import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import SteersmanError
+from steersman.core.event_loop import SLICE_SECONDS
 from steersman.orders.order import AGE, Order
 from steersman.policies.base import Candidates, Need, Observations, Policy, Scorer, ScoringContext
 from steersman.policies.decision.contributions import Contribution, occlusion_contributions
@@ -94,17 +99,47 @@ def needs_of_view(view: View) -> frozenset[Need]:
 
 
 class NetworkScorer(Scorer):
-    """Score nodes by a network. `observations`: source of its observations."""
+    """Score nodes by a network. `observations`: source of its observations.
+
+    A network that takes longer than a time slice of the event loop computes in a thread, where `ask` is awaited.
+    """
 
     def __init__(self, policy: NetworkPolicy, observations: Observations) -> None:
         self._policy, self._observations = policy, observations
+        self._seconds = 0.0  # processor time of the last scores
+        self._asked: tuple[PodQuery, Floats, ObservationArrays] | None = None
+
+    @property
+    def asks_first(self) -> bool:
+        return self._seconds >= SLICE_SECONDS
+
+    async def ask(self, query: PodQuery, nodes: Candidates) -> None:
+        seen, groups = self._observations.observe(query, nodes)
+        # Copied, since other decisions write to the same arrays meanwhile.
+        seen = deepcopy(seen)
+        self._asked = None
+        with suppress(SteersmanError):  # `choose` raises it
+            self._asked = query, await asyncio.to_thread(self._scores, seen, groups), seen
 
     def choose(self, query: PodQuery, nodes: Candidates) -> int:
-        return self._policy.choose(*self._observations.observe(query, nodes))
+        if self.asks_first and self._asked is not None and self._asked[0].pod is query.pod is not None:
+            _, scores, seen = self._asked
+            # Nodes may have become feasible, or not, since the observation.
+            scores = np.where(nodes.feasible[: len(scores)], scores[: len(nodes.feasible)], -np.inf)
+            if np.isfinite(scores).any():
+                return first_best(scores, seen.nodes)
+        seen, groups = self._observations.observe(query, nodes)
+        return first_best(self._scores(seen, groups), seen.nodes)
 
     def scores(self, query: PodQuery, nodes: Candidates) -> Floats:
         observation, groups = self._observations.observe(query, nodes)
         scores = np.full(len(nodes.feasible), -np.inf)
         # Observations end with the last node; slots after it are free.
-        scores[: len(groups)] = self._policy.scores(observation, groups)
+        scores[: len(groups)] = self._scores(observation, groups)
+        return scores
+
+    def _scores(self, observation: ObservationArrays, groups: npt.NDArray[np.int32]) -> Floats:
+        began = time.thread_time()
+        scores = self._policy.scores(observation, groups)
+        self._seconds = time.thread_time() - began
         return scores

@@ -145,7 +145,7 @@ class FirstNode:
     """Decides for the first node."""
 
     name = "first"
-    asks_first = False
+    asks_first = answers_once = False
 
     def choose(self, query: PodQuery) -> NodeChoice:
         return NodeChoice(0, 0)
