@@ -123,3 +123,24 @@ def test_printed_pages_use_light_colours(browser: Browser, small: str) -> None:
         assert page.evaluate(CELLS) == dark
     with opened(browser, small) as page:
         assert page.evaluate(CELLS) == on_paper
+
+
+KINDS = """async () => {
+    const { kind } = await import('/static/shared/colours.js');
+    const probe = document.body.appendChild(document.createElement('i'));
+    const rgb = colour => {
+        probe.style.color = colour;
+        return getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+    };
+    const pages = ['--back', '--panel'].map(name => getComputedStyle(document.documentElement).getPropertyValue(name));
+    return [Array.from({ length: 8 }, (_, i) => rgb(kind(i))), pages.map(rgb)];
+}"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_of_kinds_can_be_seen_on_the_page(browser: Browser, small: str, dark: bool) -> None:
+    with opened(browser, small, dark=dark) as page:
+        kinds, pages = page.evaluate(KINDS)
+    assert len({tuple(each) for each in kinds}) == 8
+    for back in pages:
+        assert min(contrast(luminance(each), luminance(back)) for each in kinds) >= 3
