@@ -85,6 +85,16 @@ def test_results_are_data_frames_and_tables_of_notebooks() -> None:
     assert text.count("Diff. points: Difference from fgd, points;") == 1
 
 
+def test_colours_of_policies_are_those_of_the_report(tmp_path: Path) -> None:
+    evaluation = steersman.evaluate("default-small", ["kube-default", "fgd", "fgd+shortest"], seeds=1)
+    colours = evaluation.colours
+    assert list(colours) == ["kube-default", "fgd", "fgd+shortest"]
+    assert colours["kube-default"] != colours["fgd"] == colours["fgd+shortest"]
+    evaluation.write(tmp_path / "out")
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert all(colour in report for colour in colours.values())
+
+
 def test_results_print_a_sentence_instead_of_arrays() -> None:
     workload = steersman.load_workload("default-small")
     run = steersman.simulate(workload, "fgd", record=True)

@@ -18,6 +18,7 @@ from steersman.evaluation.experiment import Experiment, Finished, InterruptionEr
 from steersman.evaluation.report.curves import LearningCurve
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, notebook_tables, write_report
+from steersman.evaluation.report.style import styles
 from steersman.evaluation.results import (
     EVALUATION_FILES,
     METRICS_COLUMNS,
@@ -76,6 +77,11 @@ class Evaluation:
         bounds = [each.headline.computed_bounds for each in self.comparisons]
         texts = [run.warnings for run in self.runs] + [each.warnings for each in bounds if each is not None]
         return tuple(dict.fromkeys(warning for warnings in texts for warning in warnings))
+
+    @property
+    def colours(self) -> dict[str, str]:
+        """Return the colours of the policies in the report, `#0072b2`, for plots of your own."""
+        return {name: style.colour for name, style in styles(tuple(dict.fromkeys(r.policy for r in self.runs))).items()}
 
     def to_frame(self) -> Any:
         """Return a data frame of every metric of every run: the columns of `metrics.csv`."""
