@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 from steersman.evaluation.report.style import styles
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT, STOCK_TUNED
 from steersman.policies.registry import PACKAGED_POLICY
 from studies.common import Json
 

@@ -33,7 +33,7 @@ CLASSES = {
         "steersman.workloads.formats.base.WorkloadFormat",
         "steersman.workloads.formats.base.FormatContent",
         "steersman.agents.registry.AlgorithmSpec",
-        "steersman.policies.networks.registry.NetworkSpec",
+        "steersman.policies.networks.NetworkSpec",
     ),
     "Errors": (
         "steersman.core.errors.SteersmanError",

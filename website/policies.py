@@ -8,9 +8,9 @@ from typing import Any
 
 from steersman.policies import registry
 from steersman.policies.base import Need, Policy
-from steersman.policies.files.policy_file import RULE, Card, network_of, read_policy
 from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.kinds import stock_tuned
+from steersman.policies.policy_file import RULE, Card, network_of, read_policy
 from website.pages import POLICIES, for_site
 from website.results import Measured, measured
 

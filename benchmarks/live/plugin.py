@@ -16,7 +16,7 @@ from typing import Any
 from tests.support.servers.plugin_scheduler import configuration, free_port, plugged_scheduler, profile
 
 from benchmarks.live.rate import NODES, SCHEDULER, STEERSMAN, compared, local_cluster, run
-from steersman.policies.files.policy_file import write_policy
+from steersman.policies.policy_file import write_policy
 from steersman.policies.registry import packaged_portfolio, policy_path
 from steersman.simulation.preparation import prepare_chosen
 from steersman.workloads.formats.openb import embedded

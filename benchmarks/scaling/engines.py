@@ -18,9 +18,9 @@ import numpy.typing as npt
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Candidates, SimulationTask, _open_evaluator
 from steersman.core.engines import TaskWorkers, make_workers, use_engine
-from steersman.policies.gpu_state.arrays import FEATURES
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kinds import heuristic_as_linear
+from steersman.policies.learned_weights import FEATURES
 from steersman.policies.linear import LinearPolicy
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload

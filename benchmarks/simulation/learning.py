@@ -24,7 +24,7 @@ FLOOR_EPISODES = 10.0
 def learned_run() -> Result:
     """One run of `default` by the shipped policy against one by FGD: the event loop alone, alternated.
 
-    The policy's first run on a mix also plans (`policies.gpu_state.planning`), once for any number of runs; that is
+    The policy's first run on a mix also plans (`policies.leftovers`), once for any number of runs; that is
     told apart. Every run has a different seed.
     """
     plans = [schedule(embedded("default"), "inflation", seed=seed, ratio=1.3, load=None) for seed in range(PAIRS + 1)]

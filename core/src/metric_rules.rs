@@ -21,7 +21,7 @@ pub const MOST_POINTS: f64 = 4.0 * BEST as f64;
 /// Pods of one Deployment have about as many connections each, and a few Deployments have most of them.
 const SIBLING_LOAD_PRIOR: f64 = 3.0;
 
-/// A rule, in the order of `steersman.policies.node_metrics.rules.METRIC_RULES`.
+/// A rule, in the order of `steersman.policies.node_metrics.METRIC_RULES`.
 #[derive(Clone, Copy, PartialEq)]
 pub enum MetricRule {
     KubeDefault,

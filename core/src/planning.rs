@@ -1,6 +1,6 @@
 //! What a placement rule for devices alone leaves of them, in a model without nodes, CPU or GPU models.
 //!
-//! `steersman.policies.gpu_state.planning` searches for the expected final loss of a device by these two passes.
+//! `steersman.policies.leftovers` searches for the expected final loss of a device by these two passes.
 
 use crate::arrays::{Result, index};
 use crate::cluster::GPU;

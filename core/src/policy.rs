@@ -32,7 +32,7 @@ const MOST_DEVICES: i64 = 64;
 /// The unit of CPU, in milli-CPU, if no typical pod requests a GPU.
 const CPU_UNIT: f64 = 12_000.0;
 
-/// The model card of a policy file; `steersman.policies.files.policy_file` documents the fields.
+/// The model card of a policy file; `steersman.policies.policy_file` documents the fields.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {

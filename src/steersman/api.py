@@ -33,10 +33,10 @@ from steersman.objectives import registry as objectives
 from steersman.objectives.measures import Objective
 from steersman.orders import registry as orders
 from steersman.orders.order import Order
+from steersman.policies import networks
 from steersman.policies import registry as policy_registry
 from steersman.policies.base import Policy
-from steersman.policies.networks import registry as networks
-from steersman.policies.networks.registry import NetworkSpec
+from steersman.policies.networks import NetworkSpec
 from steersman.policies.registry import as_policy
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation.protocols import choose_protocols

@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 from steersman.policies.base import Policy
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_profile import STRATEGIES
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import STRATEGIES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.stock_search import StockSearchOptions

@@ -19,8 +19,8 @@ from steersman.core.errors import SteersmanError
 from steersman.policies.base import Policy, with_profile
 from steersman.policies.embedded_profile import embed_profile, open_prepared
 from steersman.policies.features import view
-from steersman.policies.gpu_state.arrays import GPU_VIEW
 from steersman.policies.heuristics import heuristic
+from steersman.policies.learned_weights import GPU_VIEW
 from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation.run import Simulator

@@ -29,7 +29,6 @@ from steersman.agents.networks.spec import sizes_of
 from steersman.envs.workload import InflationVectorEnv
 from steersman.evaluation.experiment import Experiment
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.greedy_forecast import (
     FORECASTS,
     SHARE_FORECASTS,
@@ -37,6 +36,7 @@ from steersman.policies.greedy_forecast import (
     forecast_policy,
     forecast_weights,
 )
+from steersman.policies.policy_file import Card, write_policy
 from steersman.training.run import POLICY
 from steersman.workloads.formats.openb import embedded, embedded_names
 from steersman.workloads.workload import Workload

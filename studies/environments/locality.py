@@ -19,8 +19,8 @@ from steersman.cluster.model import PodClass
 from steersman.envs.workload import InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.features import CLUSTER
-from steersman.policies.files.policy_file import Card, open_network
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.policy_file import Card, open_network
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import SMALL, embedded

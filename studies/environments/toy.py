@@ -20,7 +20,7 @@ from steersman.agents.networks.spec import NetworkConfig, sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
 from steersman.envs.deployments import DeploymentsOptions
 from steersman.envs.workload import WorkloadOptions
-from steersman.policies.networks.registry import NETWORKS
+from steersman.policies.networks import NETWORKS
 from steersman.training.environment import EnvironmentSpec
 from studies import tables
 from studies.common import Json, Progress, Say, desk

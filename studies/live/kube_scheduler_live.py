@@ -24,9 +24,9 @@ from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, Node, Pod
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import SteersmanError
 from steersman.policies.base import Policy
-from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_configuration import KIND, profiles_of
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.arguments import API_VERSION
+from steersman.policies.kube_scheduler.configuration import KIND, profiles_of
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, draw
 from steersman.simulation.run import Execution, Simulator

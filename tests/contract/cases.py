@@ -24,12 +24,10 @@ from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import open_policy
-from steersman.policies.networks.layers import ROUNDING, Array, Flags
-from steersman.policies.networks.network import Floats, Network
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.network_policy import ROUNDING, Array, Flags, Floats, Network, NetworkPolicy
+from steersman.policies.policy_file import open_policy
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
 

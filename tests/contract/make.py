@@ -20,11 +20,10 @@ from steersman.cluster.model import GPU_MILLI, UNLIMITED
 from steersman.policies.base import Policy
 from steersman.policies.decision.description import VIEW_NUMBERS
 from steersman.policies.features import POD_KINDS, VIEWS, View
-from steersman.policies.files.policy_file import Card, prepare_policy, write_policy
-from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
+from steersman.policies.learned_weights import RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.layers import dense_shapes, head_shapes
-from steersman.policies.networks.network import joint_size
+from steersman.policies.network_policy import dense_shapes, head_shapes, joint_size
+from steersman.policies.policy_file import Card, prepare_policy, write_policy
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator

@@ -21,7 +21,7 @@ from steersman.cluster.model import GPU_MODEL_KEY, SHARED_GPUS, Pod
 from steersman.cluster.objects.decoding import OWNER_KEY, pod_from_object
 from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY
 from steersman.core.errors import InputError
-from steersman.policies.files.policy_file import prepare_policy, write_policy
+from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path
 from steersman.workloads.formats.openb import embedded

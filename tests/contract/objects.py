@@ -25,9 +25,9 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.policies.base import Policy
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.network_policy import NetworkPolicy
 from steersman.workloads.profile import TypicalPod
 
 FILE = FOLDER / "objects.json.gz"

@@ -11,7 +11,7 @@ import pytest
 
 from steersman.cli.main import main
 from steersman.policies.kinds import kube_scheduler
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE
 from steersman.policies.registry import resolve
 
 pytestmark = pytest.mark.integration

@@ -36,7 +36,7 @@ from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.report.page import Comparison, write_report
 from steersman.evaluation.report.style import BOUND_LABEL
 from steersman.evaluation.summary import BOUND, SummaryRow, SummaryTable, summarise
-from steersman.policies.kube_scheduler import STOCK_TUNED
+from steersman.policies.kube_scheduler.policy import STOCK_TUNED
 from steersman.policies.registry import BUILT_IN
 from steersman.simulation.result import RunResult
 from steersman.simulation.run import Simulator

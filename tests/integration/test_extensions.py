@@ -40,7 +40,7 @@ no-number = made_up_order:NO_NUMBER
 SCENE = ("--protocol", "deployments", "--node-count", "3", "--node-cpu", "16", "--node-memory", "64Gi")
 TINY = ("--validation-episodes", "1", "--hidden", "8", "--output", "run")
 OPEN = (
-    "from steersman.policies.files.policy_file import open_policy; from pathlib import Path; "
+    "from steersman.policies.policy_file import open_policy; from pathlib import Path; "
     "print(open_policy(Path('run/policy.safetensors'), 'run').network)"
 )
 

@@ -150,7 +150,7 @@ def test_evolution_needs_no_extra(missing: set[str], tmp_path: Path) -> None:
 
 
 def test_frame_without_pandas_and_polars_names_both(tmp_path: Path) -> None:
-    code = "import sys\nfrom steersman.core.frames import to_frame\nfrom steersman.core.errors import SteersmanError\n"
+    code = "import sys\nfrom steersman.core.extras import to_frame\nfrom steersman.core.errors import SteersmanError\n"
     code += "try:\n    to_frame({'a': [1]})\nexcept SteersmanError as error:\n    sys.exit(str(error))\n"
     result = run(FRAMES, code, folder=tmp_path)
     assert result.stderr == "a data frame needs pandas or polars; install one of them with pip\n"

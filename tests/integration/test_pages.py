@@ -20,8 +20,8 @@ from steersman.agents.registry import ALGORITHMS
 from steersman.cli.main import main
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.objectives import registry as objectives
+from steersman.policies import networks
 from steersman.policies import registry as policies
-from steersman.policies.networks import registry as networks
 from steersman.workloads.formats import registry as formats
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.workload import Workload

@@ -12,8 +12,7 @@ from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.description import Arrays, described_decisions
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.gpu_state.leftover_tables import LeftoverTables, leftover_tables
-from steersman.policies.gpu_state.leftovers import leftover_arrays
+from steersman.policies.leftovers import LeftoverTables, leftover_arrays, leftover_tables
 from steersman.simulation.run import Execution
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays
 from steersman.workloads.workload import SpreadSelectors

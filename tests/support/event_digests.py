@@ -26,10 +26,10 @@ from tests.support.telemetry_digests import RUNS as TELEMETRY_RUNS
 from steersman.envs.workload import InflationEnv, TimedEnv
 from steersman.policies.base import Policy
 from steersman.policies.features import CLUSTER, GPU, POD_KINDS, View
-from steersman.policies.gpu_state.arrays import WEIGHTS
 from steersman.policies.heuristics import HEURISTIC_IDS
+from steersman.policies.learned_weights import WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.network_policy import NetworkPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.protocols import Protocol

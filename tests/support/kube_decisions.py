@@ -8,9 +8,9 @@ import numpy.typing as npt
 from steersman.cluster.state import ClusterState
 from steersman.core.handles import CoreDecider
 from steersman.policies.decision.description import described_decisions
-from steersman.policies.gpu_state.leftover_tables import LeftoverTables
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS, STORAGE, KubeProfile
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, PLUGINS, STORAGE, KubeProfile
+from steersman.policies.leftovers import LeftoverTables
 from steersman.workloads.profile import profile_arrays
 from steersman.workloads.workload import SpreadSelectors
 

@@ -25,7 +25,7 @@ from steersman.cluster.model import (
     Toleration,
     TopologySpread,
 )
-from steersman.policies.node_scores.kube_arrays import HOSTNAME
+from steersman.policies.kube_scheduler.arrays import HOSTNAME
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 T = TypeVar("T")

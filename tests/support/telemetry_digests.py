@@ -24,9 +24,8 @@ from steersman.envs.latency import LatencyCore, LatencyEnv, LatencyVectorEnv, Li
 from steersman.objectives.registry import resolve as resolve_objective
 from steersman.policies.base import Candidates
 from steersman.policies.heuristics import HEURISTIC_IDS
-from steersman.policies.node_metrics.rules import METRIC_RULES
-from steersman.policies.node_metrics.view import NodeMetricsView
-from steersman.policies.observations.telemetry_live import TelemetryObservations
+from steersman.policies.live_observations import TelemetryObservations
+from steersman.policies.node_metrics import METRIC_RULES, NodeMetricsView
 from steersman.prometheus.configuration import FEATURES
 from steersman.workloads.generators.deployments import DeploymentSettings
 from steersman.workloads.generators.latency_settings import LatencySettings

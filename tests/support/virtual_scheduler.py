@@ -20,8 +20,8 @@ from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
 from steersman.orders.order import Order
 from steersman.orders.registry import find_order
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 
 PLURALS = {"StorageClass": "storageclasses", "CSIStorageCapacity": "csistoragecapacities"}

@@ -15,7 +15,7 @@ import steersman
 from steersman.agents.configs import DQNConfig
 from steersman.agents.registry import ALGORITHMS, AlgorithmSpec
 from steersman.cli.main import main
-from steersman.core import frames
+from steersman.core import extras
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.deployments import DeploymentsOptions
 from steersman.evaluation.results import METRICS, RESULTS, SUMMARY
@@ -155,10 +155,10 @@ def test_conflicting_arguments_are_rejected() -> None:
 
 def test_a_frame_needs_one_of_two_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    assert frames.to_frame({"a": [1]}).shape == (1, 1)
+    assert extras.to_frame({"a": [1]}).shape == (1, 1)
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(SteersmanError, match="pandas or polars"):
-        frames.to_frame({"a": [1]})
+        extras.to_frame({"a": [1]})
 
 
 def test_trained_policy_equals_the_command_line_one(tmp_path: Path) -> None:

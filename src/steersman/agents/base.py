@@ -38,7 +38,7 @@ from steersman.agents.networks.tensors import (
 )
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_foreign_errors
-from steersman.policies.networks.layers import first_bests
+from steersman.policies.network_policy import first_bests
 
 Teacher = Callable[[Arrays], Actions]
 """Map observations to actions [E]: a policy to learn from, or a named rule. Called once per observation, in order."""
@@ -152,7 +152,7 @@ class Agent(ABC):
     def act(self, observation: Mapping[str, npt.NDArray[Any]], greedy: bool = True) -> Actions:
         """Return node slots [E] for observations of all nodes: the best ones, or as the agent explores.
 
-        Ties: the lowest slot, as where a policy file is used (`policies.networks.layers.first_best`).
+        Ties: the lowest slot, as where a policy file is used (`policies.network_policy.first_best`).
 
         Raises:
             DivergedError: a score is not finite.

@@ -22,7 +22,7 @@ from steersman.agents.configs import (
 from steersman.core.errors import UsageError
 from steersman.core.extensions import Registry, import_object
 from steersman.core.extras import missing_extra
-from steersman.policies.networks.registry import network_names
+from steersman.policies.networks import network_names
 
 EVOLUTION = "evolution"
 ON_WORKLOADS, IN_ENVIRONMENTS = "on workloads", "in environments"

@@ -30,7 +30,7 @@ from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import MISSING, ApiError, Client
 from steersman.kubernetes.lease import ALL_LEASES, SCHEDULER_KEY, HeldLease, held_lease
 from steersman.kubernetes.watch import REFUSALS
-from steersman.policies.node_scores.kube_minors import nearest_minor, parse_version
+from steersman.policies.kube_scheduler.minors import nearest_minor, parse_version
 from steersman.prometheus.client import NotPrometheusError
 from steersman.prometheus.collector import TelemetryCollector, addresses_of
 from steersman.prometheus.configuration import Configuration

@@ -12,8 +12,8 @@ import typer
 
 from steersman.agents.registry import algorithm_specs
 from steersman.core.extensions import entry_point_groups
-from steersman.policies.networks.registry import network_names
-from steersman.policies.node_scores.kube_minors import MINORS
+from steersman.policies.kube_scheduler.minors import MINORS
+from steersman.policies.networks import network_names
 
 RULES = {
     "dot-product": "the smallest dot product of free resources and requests, over CPU and GPU",

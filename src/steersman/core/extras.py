@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from steersman.core.errors import SteersmanError, checkout_of_this
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 
 EXTRAS = {
     "grpc": "train",  # of TensorBoard
@@ -64,3 +70,18 @@ def _command(extra: str) -> str:
     except (metadata.PackageNotFoundError, ValueError):
         source = ""
     return f"pip install 'steersman[{extra}]" + (f" @ {source}'" if source else "'")
+
+
+def to_frame(columns: Mapping[str, Sequence[object] | npt.NDArray[Any]]) -> Any:
+    """Return a data frame of columns by name, of pandas, or of polars where pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        pass
+    else:
+        return pandas.DataFrame(columns)
+    try:
+        import polars
+    except ImportError:
+        raise SteersmanError("a data frame needs pandas or polars; install one of them with pip") from None
+    return polars.DataFrame(columns)

@@ -700,7 +700,7 @@ class MetricsQuestion:
         self._nodes = len(arrays["mask"])
 
     def scores(self, rule: int) -> Floats:
-        """Return a rule's scores, [N], -inf where the pod may not run; see `policies.node_metrics.rules`."""
+        """Return a rule's scores, [N], -inf where the pod may not run; see `policies.node_metrics`."""
         scores = np.empty(self._nodes)
         call("telemetry_scores", self._content, len(self._content), rule, scores, len(scores))
         return scores

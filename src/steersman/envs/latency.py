@@ -22,7 +22,7 @@ from steersman.objectives.summary import spread_of
 from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.objectives.telemetry import check as check_objectives
 from steersman.policies.features import TELEMETRY
-from steersman.policies.node_metrics.rules import rule_number
+from steersman.policies.node_metrics import rule_number
 from steersman.simulation.measures import LATENCY
 from steersman.workloads.generators.latency_settings import (
     CACHE,
@@ -123,7 +123,7 @@ class LatencyCore(BatchedCore):
             raise SteersmanError("no pod fits on any node")
 
     def rule_actions(self, name: str) -> npt.NDArray[np.int64]:
-        """Return [E] what the rule of that name (`policies.node_metrics.rules`) would do. Raises UsageError: none."""
+        """Return [E] what the rule of that name (`policies.node_metrics`) would do. Raises UsageError: none."""
         return self.heuristic(rule_number(name))
 
     def infos(self) -> Arrays:

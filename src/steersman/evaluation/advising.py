@@ -19,7 +19,7 @@ from steersman.evaluation.summary import SummaryTable
 from steersman.orders.order import AGE, Order
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, decided_by
-from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
+from steersman.policies.kube_scheduler.policy import STOCK_TUNED, KubeSchedulerPolicy, StockTunedPolicy
 from steersman.policies.portfolios import RULES, STEERSMAN
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule

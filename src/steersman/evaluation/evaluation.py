@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from steersman.core.engines import ClusterLostError
-from steersman.core.frames import to_frame
+from steersman.core.extras import to_frame
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds, bound_summary, check_bounded, find_bounds
 from steersman.evaluation.criteria import criterion
 from steersman.evaluation.experiment import Experiment, Finished, InterruptionError, Keep, OnRun, run_experiment

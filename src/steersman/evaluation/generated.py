@@ -28,8 +28,8 @@ from steersman.objectives.telemetry import TELEMETRY_OBJECTIVES
 from steersman.policies.base import Policy
 from steersman.policies.features import TELEMETRY
 from steersman.policies.kinds import metrics_rule, observing_policy
-from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.observations.observation import ObservationArrays
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.observation import ObservationArrays
 from steersman.policies.registry import as_policy
 from steersman.policies.telemetry import RULE_OF_POLICY
 from steersman.policies.user_policy import PolicyProtocol
@@ -50,7 +50,7 @@ def play_all(
     """Play one episode for every seed with every policy, all seeds together.
 
     Args:
-        policies: by the name they are to have: a rule of `policies.node_metrics.rules`, or a function that chooses.
+        policies: by the name they are to have: a rule of `policies.node_metrics`, or a function that chooses.
         seeds: S episodes; a seed decides the cluster, the workload, its load and the errors of measurement.
         options: what is played; the objective matters for `return`, and for whether functions are asked behind the
             filter of hard limits (`LatencyOptions.keep_hard_limits`).

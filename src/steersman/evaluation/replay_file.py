@@ -17,7 +17,7 @@ from steersman.cluster.model import LatencyLimits, Node, Pod, PodClass
 from steersman.core.errors import InputError
 from steersman.core.redaction import redact_url
 from steersman.orders.registry import file_of
-from steersman.policies.files.policy_file import SUFFIX
+from steersman.policies.policy_file import SUFFIX
 from steersman.policies.registry import PACKAGED_POLICY, policy_path, split_limit, split_order
 from steersman.simulation.result import Protocol
 from steersman.training.network import fingerprint

@@ -22,7 +22,7 @@ from steersman.core.stored_command import COMMAND, read_command
 from steersman.evaluation.bound.experiment_bounds import ExperimentBounds
 from steersman.evaluation.replay_file import REPLAY, REPLAY_START, ReplayFile, encode_replay
 from steersman.evaluation.summary import BOUND, Recordings, SummaryRow, SummaryTable
-from steersman.policies.files.policy_file import SUFFIX, read_policy
+from steersman.policies.policy_file import SUFFIX, read_policy
 from steersman.simulation.measures import COURSE, GPU_ALLOCATION
 from steersman.simulation.result import Curve, Placements, Protocol, RunResult
 from steersman.simulation.run import AS_IT_IS

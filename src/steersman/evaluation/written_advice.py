@@ -25,14 +25,14 @@ from steersman.evaluation.results import (
     SCHEDULER,
     staged,
 )
-from steersman.policies.files.policy_file import prepare_policy, with_stored_order, write_policy
-from steersman.policies.files.written_configuration import (
+from steersman.policies.kinds import kube_scheduler
+from steersman.policies.kube_scheduler.policy import STOCK_TUNED
+from steersman.policies.kube_scheduler.written import (
     configuration_of,
     managed_configurations,
     write_configurations,
 )
-from steersman.policies.kinds import kube_scheduler
-from steersman.policies.kube_scheduler import STOCK_TUNED
+from steersman.policies.policy_file import prepare_policy, with_stored_order, write_policy
 from steersman.policies.registry import policy_path
 from steersman.simulation.pod_kinds import KINDS
 from steersman.version import __version__

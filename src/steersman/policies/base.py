@@ -7,7 +7,7 @@ its scorer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
@@ -19,16 +19,16 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.handles import CoreDecider
 from steersman.orders.order import AGE, Order
-from steersman.policies.decision.contributions import Contribution
 from steersman.policies.decision.selection import BY_SCORER, SelectionRules
 
 if TYPE_CHECKING:
     from steersman.policies.embedded_profile import EmbeddedProfile
     from steersman.policies.features import View
-    from steersman.policies.node_metrics.view import NodeMetricsView
-    from steersman.policies.observations.observation import ObservationArrays
+    from steersman.policies.node_metrics import NodeMetricsView
+    from steersman.policies.observation import ObservationArrays
     from steersman.workloads.profile import TypicalPod
     from steersman.workloads.workload import SpreadSelectors
+
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -93,6 +93,39 @@ class Scorer(ABC):
 
     async def ask(self, query: PodQuery, nodes: Candidates) -> None:  # noqa: B027  # most scorers send no request
         """Fetch what the next `choose` needs from elsewhere, without blocking the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Contribution of one feature to the preference of one node over another."""
+
+    name: str  # the feature's name
+    # `value`, `other`: its values on the preferred and on the other node.
+    value: float
+    other: float
+    contribution: float  # fall of the preferred node's score with the other node's value
+
+
+def occlusion_contributions(
+    names: Sequence[str], row: Floats, other: Floats, score: Callable[[Floats], Floats]
+) -> list[Contribution]:
+    """Return the contribution of every feature that differs between two nodes.
+
+    Args:
+        names: the features' names.
+        row: [F] features of the preferred node.
+        other: [F] features of the other node.
+        score: the scores, [B], of feature rows, [B, F].
+    """
+    differ = np.flatnonzero(row != other)
+    # Row 0 is the unchanged one; row 1 + k has the other node's value of the k-th feature that differs.
+    replaced = np.repeat(row[None], 1 + len(differ), axis=0)
+    replaced[1 + np.arange(len(differ)), differ] = other[differ]
+    scores = score(replaced)
+    return [
+        Contribution(names[i], float(row[i]), float(other[i]), float(scores[0] - scores[1 + k]))
+        for k, i in enumerate(differ.tolist())
+    ]
 
 
 class Need(Enum):

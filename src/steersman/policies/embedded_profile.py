@@ -1,7 +1,7 @@
 """Prepared policies: the profile, and the leftover tables computed from it, embedded in the policy file.
 
 A policy knows which pods are typical (`workloads.profile`), and the view `gpu` also reads the leftover tables
-(`policies.gpu_state.leftovers`), which take a second to compute. As tensors in the file both are equal wherever it is
+(`policies.leftovers`), which take a second to compute. As tensors in the file both are equal wherever it is
 used. GPU models are numbered as the file's card lists them; the last column or row is "no known model". Resource names
 of GPUs are kept by typical pod: which types of a cluster's devices these may use is computed where the file is used.
 """
@@ -21,8 +21,8 @@ import numpy.typing as npt
 from steersman.cluster.model import ANY_GPU, GPU_MILLI, GpuType
 from steersman.core.errors import InputError
 from steersman.policies.features import View
-from steersman.policies.gpu_state.arrays import GPU_VIEW
-from steersman.policies.gpu_state.leftovers import SEQUENCES, LeftoverArrays, leftover_arrays
+from steersman.policies.learned_weights import GPU_VIEW
+from steersman.policies.leftovers import SEQUENCES, LeftoverArrays, leftover_arrays
 from steersman.workloads.profile import ProfileArrays, TypicalPod, accepted_types, profile_arrays, typical_pods
 from steersman.workloads.workload import Workload
 

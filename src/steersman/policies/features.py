@@ -133,7 +133,7 @@ CLUSTER = View(
     ),
 )
 
-# State of a node as `policies.gpu_state.gpu_features` computes it, in the same order.
+# State of a node as `core/src/features.rs` computes it, in the same order.
 _STATE = (
     Feature("fragmented", "GPU", 0, 64, "Idle GPU that typical pods cannot use, weighted by the pods' shares."),
     Feature("idle", "GPU", 0, 64, "Idle GPU of all devices."),
@@ -147,7 +147,7 @@ _STATE = (
     Feature("least_waste", "GPU", 0, 64, "Idle GPU beside the largest typical pod that fits, summed."),
     Feature("dead", "GPU", 0, 64, "Idle GPU of devices on which no typical pod fits."),
     Feature("left_squares", "GPU²", 0, 64, "Squared idle GPU of each device, summed."),
-    Feature("lost_planned", "GPU", -64, 64, "Expected final loss of the devices (policies.gpu_state.planning)."),
+    Feature("lost_planned", "GPU", -64, 64, "Expected final loss of the devices (policies.planning)."),
     Feature("filled_idle", "GPU", 0, 64, "Idle GPU after sequences of 24 typical pods on this node alone."),
     Feature("gpu_filled_idle", "GPU", 0, 64, "The same after sequences of typical pods that request GPUs."),
 )

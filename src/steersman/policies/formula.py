@@ -7,7 +7,7 @@
       -0.516 filled_idle_change
       +0.03 fgd
 
-The terms are node features of view `gpu` and scores of heuristics (`policies.node_scores.local_scores`). `#` begins a
+The terms are node features of view `gpu` and scores of heuristics (`policies.learned_weights`). `#` begins a
 comment.
 """
 
@@ -22,9 +22,8 @@ import numpy as np
 
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
+from steersman.policies.learned_weights import FGD, NAMES, RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.node_scores.local_scores import FGD, NAMES
 
 FORMULA_SUFFIX = ".txt"
 HEADER = "# steersman formula 2"  # first line of a text; the number is the version of the format

@@ -1,7 +1,7 @@
 """Policy `greedy-forecast`: place each pod where the forecast loss of GPU grows least; nothing is learned.
 
 Forecasts are features of view `gpu`: the idle GPU of a node after fixed sequences of typical pods and, for pods that
-request a share of a device, the devices' expected final loss (`policies.gpu_state.planning`). The score is minus their
+request a share of a device, the devices' expected final loss (`policies.leftovers`). The score is minus their
 growth by the placement, in GPUs: a linear policy with the constant weights below.
 """
 
@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import Card
-from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
+from steersman.policies.learned_weights import BEST_FIT, RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.node_scores.local_scores import BEST_FIT
+from steersman.policies.policy_file import Card
 from steersman.version import __version__
 
 NAME = "greedy-forecast"

@@ -10,9 +10,9 @@ from steersman.orders.order import AGE, Order
 from steersman.policies.base import Policy
 from steersman.policies.decision.selection import DeviceRule, NodeRule, SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
-from steersman.policies.node_scores import local_scores
+from steersman.policies.learned_weights import NAMES
 
-HEURISTIC_IDS = {name: number for number, name in enumerate(local_scores.NAMES)}  # ids of the heuristics by name
+HEURISTIC_IDS = {name: number for number, name in enumerate(NAMES)}  # ids of the heuristics by name
 MAX_WEIGHT = 1 << 31  # exclusive upper bound of a weight in a weighted sum
 
 
@@ -21,7 +21,7 @@ class HeuristicPolicy(Policy):
     """Weighted sum of heuristics."""
 
     name: str  # name in results
-    kinds: tuple[int, ...]  # ids of the heuristics (`policies.node_scores.local_scores`)
+    kinds: tuple[int, ...]  # ids of the heuristics (`policies.learned_weights`)
     weights: tuple[float, ...]  # weights of the heuristics
     fgd_devices: bool = False  # whether FGD chooses the GPU device of a share; otherwise the fullest device that fits
     prepared: EmbeddedProfile | None = None  # see `Policy`
@@ -34,7 +34,7 @@ class HeuristicPolicy(Policy):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return local_scores.NAMES
+        return NAMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,19 @@ import numpy as np
 
 from steersman.policies.base import Policy
 from steersman.policies.features import POD_KINDS
-from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT, WEIGHTS
 from steersman.policies.heuristics import HeuristicPolicy
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy, StockTunedPolicy
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT, KubeSchedulerPolicy, StockTunedPolicy
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE
+from steersman.policies.learned_weights import FEATURES, FGD, RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.node_metrics.rules import METRIC_RULES
-from steersman.policies.node_scores import local_scores
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.node_metrics import METRIC_RULES
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.telemetry import TelemetryPolicy
 
 
 def metrics_rule(policy: Policy) -> str:
-    """Return the name of the rule of `node_metrics.rules` that decides as a policy does; "" if none does."""
+    """Return the name of the rule of `policies.node_metrics` that decides as a policy does; "" if none does."""
     match policy:
         case KubeSchedulerPolicy(profile=profile) if profile == DEFAULT_PROFILE.of_minor(profile.minor):
             return KUBE_DEFAULT
@@ -64,7 +63,7 @@ def heuristic_as_linear(policy: HeuristicPolicy) -> LinearPolicy:
     """
     weights, rules = np.zeros((POD_KINDS, WEIGHTS)), np.zeros((POD_KINDS, RULE_COUNT))
     for kind, weight in zip(policy.kinds, policy.weights, strict=True):
-        if kind == local_scores.FGD:
+        if kind == FGD:
             weights[:, 2 * FEATURES] = weight
         else:
             rules[:, kind] = weight

@@ -13,19 +13,18 @@ from steersman.policies.base import Need, Policy
 from steersman.policies.decision.selection import DeviceRule, LearnedWeights, NodeRule, SelectionRules
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import GPU
-from steersman.policies.gpu_state.arrays import Layer
-from steersman.policies.node_scores.local_scores import LEARNED, NAMES
+from steersman.policies.learned_weights import LEARNED, NAMES, Layer
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinearPolicy(Policy):
-    """Learned policy that is linear in node features (`policies.gpu_state.arrays`) and also chooses GPU devices."""
+    """Learned policy that is linear in node features (`policies.learned_weights`) and also chooses GPU devices."""
 
     name: str  # name in results
     weights: Floats  # [4, W] weights by pod kind, on the scale of FGD's score
-    # [4, R] weights of the heuristics' scores by pod kind and id (`policies.node_scores.local_scores`), or None
+    # [4, R] weights of the heuristics' scores by pod kind and id (`policies.learned_weights`), or None
     rules: Floats | None = None
     # Weights [H, I] and biases [H] of two or more layers with ReLU between them, whose output is added to the score.
     # Inputs are the features of a node and of the pod in view `gpu`, the output is one number. Empty if there is

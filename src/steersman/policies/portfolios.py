@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from steersman.policies import greedy_forecast
 from steersman.policies.features import POD_KINDS
-from steersman.policies.files.policy_file import FITTED_BY, Card
-from steersman.policies.gpu_state.arrays import RULE_COUNT
+from steersman.policies.learned_weights import RULE_COUNT
 from steersman.policies.linear import LinearPolicy
+from steersman.policies.policy_file import FITTED_BY, Card
 from steersman.policies.portfolio_policy import DEFAULT_RULE, PORTFOLIO
 
 RULES, STEERSMAN = "rules", "steersman"

@@ -1,4 +1,4 @@
-"""`ma`, `la`, `lc` and `p0`: the objectives of Matranga's thesis as policies, by the rules of `node_metrics.rules`."""
+"""`ma`, `la`, `lc` and `p0`: the objectives of Matranga's thesis as policies, by rules of `policies.node_metrics`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
 from steersman.orders.order import AGE, Order
-from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
-from steersman.policies.decision.contributions import Contribution
-from steersman.policies.node_metrics.rules import LATENCY_AWARE, LEAST_ALLOCATED, LEAST_CONNECTIONS, MOST_ALLOCATED
-from steersman.policies.node_metrics.view import NodeMetricsView
+from steersman.policies.base import Candidates, Contribution, Need, Policy, Scorer, ScoringContext
+from steersman.policies.node_metrics import (
+    LATENCY_AWARE,
+    LEAST_ALLOCATED,
+    LEAST_CONNECTIONS,
+    MOST_ALLOCATED,
+    NodeMetricsView,
+)
 
 RULE_OF_POLICY = {"ma": MOST_ALLOCATED, "la": LEAST_ALLOCATED, "lc": LEAST_CONNECTIONS, "p0": LATENCY_AWARE}
-"""Numbers of the rules (`node_metrics.rules.METRIC_RULES`) by the names of the policies."""
+"""Numbers of the rules (`policies.node_metrics.METRIC_RULES`) by the names of the policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class TelemetryPolicy(Policy):
 
 
 class TelemetryScorer(Scorer):
-    """Score by a rule of `node_metrics.rules`. `node_metrics`: metrics of the nodes."""
+    """Score by a rule of `policies.node_metrics`. `node_metrics`: metrics of the nodes."""
 
     def __init__(self, rule: int, node_metrics: NodeMetricsView) -> None:
         self._rule, self._node_metrics = rule, node_metrics

@@ -7,14 +7,18 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.handles import CoreEngine
 from steersman.orders.order import AGE
-from steersman.policies.base import Policy
+from steersman.policies.base import Candidates, Policy
 from steersman.policies.decision.description import Arrays, described_decisions
+from steersman.policies.features import View
+from steersman.policies.observation import ObservationArrays, empty_observation
 from steersman.simulation.arrivals import Schedule
 from steersman.simulation.prepared_workload import PreparedWorkload
 from steersman.simulation.queueing import queue_of, shapes_of
+from steersman.workloads.topology import Places
 
 Ints = npt.NDArray[np.int64]
 
@@ -129,3 +133,25 @@ def _following(controller: Ints) -> Ints:
     is_same = controller[arrivals[:-1]] == controller[arrivals[1:]]
     following[arrivals[:-1][is_same]] = arrivals[1:][is_same]
     return following
+
+
+class RunObservations:
+    """Observe the cluster of a run.
+
+    Args:
+        view: the view that the policy observes.
+        engine: the run, which observes it (`CoreEngine.watch`).
+        plan: the arrivals.
+        places: of the workload.
+    """
+
+    def __init__(self, view: View, engine: CoreEngine, plan: Schedule, places: Places) -> None:
+        self._engine = engine
+        self._groups = np.stack([places.rack[plan.nodes], places.server[plan.nodes]], axis=1).astype(np.int32)
+        self._observation = empty_observation(view, len(plan.nodes))
+
+    def observe(self, _: PodQuery, nodes: Candidates) -> tuple[ObservationArrays, npt.NDArray[np.int32]]:
+        """Return the observation of a decision, see `policies.base.Observations`."""
+        observation = self._observation
+        self._engine.observe(observation.nodes, observation.pod, observation.context, observation.mask)
+        return observation, self._groups

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from steersman.core.errors import SteersmanError
 from steersman.policies.base import Policy
-from steersman.policies.files.policy_file import Arrays, Card, network_of, prepare_policy
+from steersman.policies.policy_file import Arrays, Card, network_of, prepare_policy
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 

@@ -13,10 +13,9 @@ from steersman.core.handles import lacks_room
 from steersman.orders.live_history import LiveHistory
 from steersman.policies.decision.description import described_cluster
 from steersman.policies.embedded_profile import EmbeddedProfile
-from steersman.policies.gpu_state.leftover_tables import LeftoverTables, leftover_tables
-from steersman.policies.gpu_state.leftovers import leftover_arrays
+from steersman.policies.leftovers import LeftoverTables, leftover_arrays, leftover_tables
 from steersman.simulation.arrivals import Units
-from steersman.simulation.gpus_taken import are_whole
+from steersman.simulation.event_arrays import are_whole
 from steersman.simulation.queueing import QueueInputs, Shapes, shapes_of
 from steersman.workloads.profile import ProfileArrays, TypicalPod, profile_arrays, typical_pods
 from steersman.workloads.topology import Places, places

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.core.errors import UsageError
-from steersman.core.frames import to_frame
+from steersman.core.extras import to_frame
 from steersman.simulation.measures import COURSE
 
 Floats = npt.NDArray[np.float64]

@@ -40,25 +40,23 @@ from steersman.policies.base import (
 from steersman.policies.decision.description import described_view
 from steersman.policies.decision.selection import NodeRule
 from steersman.policies.features import TELEMETRY, View
-from steersman.policies.gpu_state.views import FeatureVariances, empty_variances
 from steersman.policies.greedy_forecast import forecast_policy
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kinds import as_linear, heuristic_as_linear, stock_tuned
-from steersman.policies.kube_scheduler import StockTunedPolicy
-from steersman.policies.node_metrics.view import NodeMetricsView
-from steersman.policies.node_scores.default_spreading import scheduled_by
-from steersman.policies.node_scores.kube_profile import KubeProfile
-from steersman.policies.observations.telemetry_live import TelemetryObservations
+from steersman.policies.kube_scheduler.policy import StockTunedPolicy
+from steersman.policies.kube_scheduler.profile import KubeProfile
+from steersman.policies.kube_scheduler.spreading import scheduled_by
+from steersman.policies.learned_weights import FeatureVariances, empty_variances
+from steersman.policies.live_observations import TelemetryObservations
+from steersman.policies.node_metrics import NodeMetricsView
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import as_policy, resolve
 from steersman.policies.user_policy import PolicyProtocol
 from steersman.simulation import event_arrays, metrics
 from steersman.simulation.arrivals import Schedule, draw, resample, schedule
-from steersman.simulation.description import RunDescription, write_state
-from steersman.simulation.fragmentation import recount
-from steersman.simulation.gpus_taken import gpus_taken
+from steersman.simulation.description import RunDescription, RunObservations, write_state
+from steersman.simulation.event_arrays import gpus_taken, recount
 from steersman.simulation.kind_losses import KindLosses
-from steersman.simulation.observations import RunObservations
 from steersman.simulation.pod_kinds import KINDS, kinds_of
 from steersman.simulation.prepared_workload import PreparedWorkload
 from steersman.simulation.reasons import Reasons

@@ -16,7 +16,7 @@ from steersman.objectives import registry as objectives
 from steersman.orders.order import AGE
 from steersman.policies.features import TELEMETRY, View, view
 from steersman.policies.heuristics import HEURISTIC_IDS
-from steersman.policies.node_metrics.rules import METRIC_RULES
+from steersman.policies.node_metrics import METRIC_RULES
 from steersman.workloads.workload import Workload
 
 WorkloadProtocol = Literal["inflation", "arrivals", "timed"]

@@ -21,8 +21,8 @@ from steersman.core.extensions import attribute_foreign_errors
 from steersman.core.stored_command import StoredCommand
 from steersman.envs.environment import RETURN, Chooser, Figures
 from steersman.orders.registry import find_order
-from steersman.policies.files.policy_file import Card, WorkloadResult, with_stored_order, write_policy
-from steersman.policies.networks.registry import find_network
+from steersman.policies.networks import find_network
+from steersman.policies.policy_file import Card, WorkloadResult, with_stored_order, write_policy
 from steersman.training.environment import VALIDATION_SEEDS, EnvironmentSpec, check_disjoint
 from steersman.training.network import NetworkPlan, fingerprint
 from steersman.training.run import Learner, OnIteration, TrainingLimits, TrainingProgress, TrainingRun

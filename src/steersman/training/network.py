@@ -12,8 +12,8 @@ import numpy.typing as npt
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import View
-from steersman.policies.files.policy_file import Card, read_policy
-from steersman.policies.networks.registry import NORMALISATIONS, find_network
+from steersman.policies.networks import NORMALISATIONS, find_network
+from steersman.policies.policy_file import Card, read_policy
 
 if TYPE_CHECKING:
     from steersman.agents.networks.score_networks import ScoreNetwork

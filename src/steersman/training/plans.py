@@ -14,7 +14,7 @@ from steersman.agents.evolution.simulations import SimulationTask
 from steersman.agents.registry import EVOLUTION, IN_ENVIRONMENTS, ON_WORKLOADS, AlgorithmSpec, find_algorithm
 from steersman.core.config.fields import check_kinds, config_fields, make_config
 from steersman.core.errors import UsageError
-from steersman.core.frames import to_frame
+from steersman.core.extras import to_frame
 from steersman.core.stored_command import StoredCommand
 from steersman.envs.deployments import DeploymentsOptions
 from steersman.envs.latency import LatencyOptions

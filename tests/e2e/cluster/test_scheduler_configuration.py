@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import LocalCluster
 from tests.support.kubernetes import minor
 
-from steersman.policies.node_scores.kube_minors import NEWEST
+from steersman.policies.kube_scheduler.minors import NEWEST
 
 pytestmark = pytest.mark.e2e
 

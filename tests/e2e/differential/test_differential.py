@@ -18,7 +18,7 @@ from tests.support.differential.explainer import Explainer, explainer
 from tests.support.differential.nodes import Object
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, PLUGINS
 
 pytestmark = pytest.mark.e2e
 

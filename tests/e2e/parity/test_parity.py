@@ -17,7 +17,7 @@ from tests.support.parity.replay import ALL_NODES, Findings, Replay, counts
 from tests.support.parity.scheduler import Attempt, Deletion, Log
 
 from steersman.cluster.objects.decoding import pod_from_object
-from steersman.policies.node_scores.kube_profile import PLUGINS
+from steersman.policies.kube_scheduler.profile import PLUGINS
 
 pytestmark = pytest.mark.e2e
 

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.conftest import LocalCluster, until
 from tests.e2e.scheduler.test_schedule import bound, create, pod, scheduling
 
-from steersman.policies.files.policy_file import read_policy, write_policy
+from steersman.policies.policy_file import read_policy, write_policy
 from steersman.policies.registry import policy_path
 
 pytestmark = pytest.mark.e2e

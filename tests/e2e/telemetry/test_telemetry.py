@@ -21,7 +21,7 @@ from tests.e2e.service.test_service import ask
 from tests.e2e.telemetry.prometheus import Node, Telemetry, free_port, telemetry
 
 from steersman.policies.features import POD_KINDS, TELEMETRY
-from steersman.policies.files.policy_file import Card, write_policy
+from steersman.policies.policy_file import Card, write_policy
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.configuration import DEFAULT_FEATURES, FEATURES, configuration
 

@@ -8,7 +8,7 @@ from steersman.agents.base import teacher_of
 from steersman.agents.networks.score_networks import build
 from steersman.agents.networks.spec import sizes_of
 from steersman.agents.registry import GRADIENT_ALGORITHMS, find_algorithm
-from steersman.policies.networks.registry import NETWORKS
+from steersman.policies.networks import NETWORKS
 
 ITERATIONS = {"dqn": 200, "actor-critic": 12, "ppo": 5, "imitation": 20}
 LINEAR_ITERATIONS = {"dqn": 300, "actor-critic": 20, "ppo": 8, "imitation": 30}

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from steersman.cli.main import main
-from steersman.policies.files.policy_file import read_policy
+from steersman.policies.policy_file import read_policy
 from steersman.workloads.formats.kubernetes.objects import write_nodes, write_pods
 from steersman.workloads.formats.openb import embedded
 

@@ -12,7 +12,7 @@ from steersman.cluster.arrays import CPU
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
-from steersman.policies.files.policy_file import read_policy
+from steersman.policies.policy_file import read_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

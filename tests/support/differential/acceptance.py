@@ -24,8 +24,8 @@ from tests.support.differential.nodes import Object
 from tests.support.kubernetes import VARIABLE, minor
 
 from steersman.cluster.objects.fields import FieldError
-from steersman.policies.files.kube_configuration import profiles_of
-from steersman.policies.files.kube_plugins import POINTS
+from steersman.policies.kube_scheduler.configuration import profiles_of
+from steersman.policies.kube_scheduler.plugins import POINTS
 
 NOT_COMPUTED = (
     "cannot be disabled",

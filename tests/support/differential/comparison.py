@@ -15,7 +15,7 @@ from tests.support.kubernetes import minor
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.fields import field_use
-from steersman.policies.files.kube_configuration import profiles_of
+from steersman.policies.kube_scheduler.configuration import profiles_of
 
 IN_TREE = frozenset({"awsElasticBlockStore", "gcePersistentDisk"})
 """Volumes that a pod may have without a claim, and that count towards limits of CSI drivers."""

@@ -10,7 +10,7 @@ from tests.support.differential.draws import Draws
 from tests.support.differential.nodes import BATCH, FPGA, GPU, HOSTNAME, HUGE, RACK, ZONE, Object
 from tests.support.kubernetes import is_since
 
-from steersman.policies.files.kube_plugins import POINTS
+from steersman.policies.kube_scheduler.plugins import POINTS
 
 CONFIGURATION: Object = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 RESOURCES = ("cpu", "memory", "ephemeral-storage", GPU, FPGA, HUGE, BATCH, "example.com/absent", "pods")

@@ -34,8 +34,8 @@ from tests.support.kubernetes import VARIABLE, minor
 from steersman.cluster.constraints.node import Mask, restricted_names
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.state import RunningPod
-from steersman.policies.files.kube_configuration import profiles_of
-from steersman.policies.node_scores.kube_profile import KubeProfile
+from steersman.policies.kube_scheduler.configuration import profiles_of
+from steersman.policies.kube_scheduler.profile import KubeProfile
 
 RANDOM = "random"
 """Name of the configurations that are drawn, one for each cluster."""

@@ -23,8 +23,8 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes import COLLECTIONS, Volumes, storage_scores
 from steersman.kubernetes.watch import Handler
-from steersman.policies.node_scores.default_spreading import PodReader, scheduled_by
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, KubeProfile
+from steersman.policies.kube_scheduler.spreading import PodReader, scheduled_by
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import workload_of_objects
 from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload

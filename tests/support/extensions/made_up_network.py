@@ -12,9 +12,8 @@ from steersman.agents.networks.score_networks import Body, joint_rows
 from steersman.agents.networks.spec import NetworkConfig
 from steersman.agents.networks.tensors import Tensors
 from steersman.policies.features import View
-from steersman.policies.networks.layers import Arrays, Flags, check_arrays, head_shapes
-from steersman.policies.networks.network import joint_size
-from steersman.policies.networks.registry import NetworkSpec
+from steersman.policies.network_policy import Arrays, Flags, check_arrays, head_shapes, joint_size
+from steersman.policies.networks import NetworkSpec
 
 Array = npt.NDArray[np.float32]
 

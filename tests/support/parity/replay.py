@@ -19,10 +19,10 @@ from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.fields import FieldUse, field_use
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_profile import KubeProfile
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import KubeProfile
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.workload import SpreadSelectors

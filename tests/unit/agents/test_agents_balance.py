@@ -19,7 +19,7 @@ from steersman.agents.ppo import PPO
 from steersman.core.errors import UsageError
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsEnv, DeploymentsVectorEnv
 from steersman.policies.features import CLUSTER
-from steersman.policies.networks.registry import NETWORKS
+from steersman.policies.networks import NETWORKS
 
 
 @pytest.fixture(scope="module")

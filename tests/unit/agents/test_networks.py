@@ -16,7 +16,7 @@ from steersman.agents.networks.spec import NORMALISATIONS, FeatureCounts, sizes_
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extras import MissingExtraError
 from steersman.policies.features import POD_KINDS
-from steersman.policies.networks.registry import NETWORKS
+from steersman.policies.networks import NETWORKS
 
 SIZES = FeatureCounts(node=5, pod=6, context=2)
 ALL = [(name, norm) for name in NETWORKS for norm in NORMALISATIONS if (name, norm) != ("linear", "layer")]

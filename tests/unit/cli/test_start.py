@@ -13,7 +13,7 @@ from steersman.cli.main import main
 from steersman.core.errors import InputError
 from steersman.policies.base import default_member
 from steersman.policies.features import GPU
-from steersman.policies.files.policy_file import Card, prepare_policy, read_policy, write_policy
+from steersman.policies.policy_file import Card, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import resolve
 from steersman.training.run import TrainingLimits
 from steersman.training.search.evolve import EvolutionPlan, evolve

@@ -13,7 +13,7 @@ from tests.support.invalid_values import STRANGE, places, replaced
 from steersman.compat.simon.config import read_cluster_config, read_pair
 from steersman.compat.simon.scheduler_config import SchedulerConfig, read_scheduler_config
 from steersman.core.errors import InputError, UsageError
-from steersman.policies.node_scores.kube_profile import MOST_ALLOCATED, PLUGINS
+from steersman.policies.kube_scheduler.profile import MOST_ALLOCATED, PLUGINS
 from steersman.policies.registry import resolve
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "simon-example"

@@ -22,7 +22,7 @@ from steersman.core.atomic_files import (
 )
 from steersman.core.errors import InputError
 from steersman.policies.features import view
-from steersman.policies.files.policy_file import Card, write_policy
+from steersman.policies.policy_file import Card, write_policy
 from steersman.training.run import write_checkpoint
 
 CARD = Card(

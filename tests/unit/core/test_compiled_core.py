@@ -27,10 +27,10 @@ from steersman.envs.workload import InflationEnv, InflationVectorEnv
 from steersman.policies.base import Policy
 from steersman.policies.decision.description import described_decisions
 from steersman.policies.decision.selection import NodeRule
-from steersman.policies.files.kube_configuration import profiles_of
-from steersman.policies.gpu_state.leftover_tables import LeftoverTables
 from steersman.policies.heuristics import HEURISTIC_IDS
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.configuration import profiles_of
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.leftovers import LeftoverTables
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

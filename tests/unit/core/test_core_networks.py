@@ -30,12 +30,11 @@ from steersman.core.handles import NOWHERE, CoreDecider, PolicyHandle, play_requ
 from steersman.core.library import LIBRARY
 from steersman.policies.decision.description import described_cluster, described_leftovers
 from steersman.policies.features import CLUSTER, GPU, View
-from steersman.policies.files.policy_file import CARD, Card, open_policy, read_policy
 from steersman.policies.formula import HEADER, KIND_NAMES, open_formula
-from steersman.policies.gpu_state.arrays import FEATURES
+from steersman.policies.learned_weights import FEATURES, NAMES
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.node_scores.local_scores import NAMES
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.policy_file import CARD, Card, open_policy, read_policy
 from steersman.workloads.topology import node_places
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="`make core` builds it (needs Rust)")

@@ -19,7 +19,7 @@ from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli import main as cli
 from steersman.evaluation.criteria import parse_objectives
 from steersman.objectives.registry import split_limit
-from steersman.policies.networks.registry import find_network
+from steersman.policies.networks import find_network
 from steersman.policies.registry import resolve as find_policy
 
 ROOT = Path(__file__).parents[3]

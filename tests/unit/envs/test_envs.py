@@ -35,8 +35,8 @@ from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.learned_weights import FGD
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.node_scores.local_scores import FGD
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

@@ -32,8 +32,8 @@ from steersman.evaluation.generated import (
 from steersman.evaluation.report.figures import WINDOW, family_of, success_rate
 from steersman.evaluation.summary import SEEDS
 from steersman.policies.features import CLUSTER, TELEMETRY, View
-from steersman.policies.files.policy_file import Card, write_policy
 from steersman.policies.most_even import NAME as MOST_EVEN
+from steersman.policies.policy_file import Card, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.run import Simulator

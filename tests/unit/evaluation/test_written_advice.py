@@ -22,8 +22,8 @@ from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
 from steersman.policies.base import renamed
 from steersman.policies.kinds import kube_scheduler
-from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.policy import STOCK_TUNED, KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import (
     DEFAULT_PROFILE,
     MOST_ALLOCATED,
     REQUESTED_TO_CAPACITY,

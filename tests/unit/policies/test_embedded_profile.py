@@ -12,12 +12,11 @@ from tests.support.weights import fgd_weights
 
 from steersman.cli.main import main
 from steersman.core.errors import InputError
-from steersman.policies import embedded_profile
+from steersman.policies import embedded_profile, planning
 from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
-from steersman.policies.files.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
-from steersman.policies.gpu_state import planning
 from steersman.policies.greedy_forecast import forecast_card
+from steersman.policies.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator

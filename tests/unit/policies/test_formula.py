@@ -14,7 +14,6 @@ from tests.support.errors import raises
 from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.formula import (
     HEADER,
     KIND_NAMES,
@@ -25,11 +24,12 @@ from steersman.policies.formula import (
     open_formula,
     terms_of,
 )
-from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
 from steersman.policies.greedy_forecast import forecast_card, forecast_policy
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
 from steersman.policies.kinds import as_linear
+from steersman.policies.learned_weights import RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
+from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator

@@ -6,11 +6,11 @@ import pytest
 from steersman.cli.main import main
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import GPU
-from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.greedy_forecast import NAME
+from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.registry import BUILT_IN, names, policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded

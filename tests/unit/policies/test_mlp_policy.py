@@ -20,10 +20,10 @@ from steersman.agents.networks.spec import FeatureCounts
 from steersman.cli.main import main
 from steersman.core.errors import InputError
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.files.policy_file import CARD, Card, open_network, prepare_policy, read_policy, write_policy
-from steersman.policies.gpu_state.arrays import WEIGHTS
+from steersman.policies.learned_weights import WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.policy_file import CARD, Card, open_network, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

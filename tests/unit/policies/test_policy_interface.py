@@ -13,10 +13,10 @@ from steersman.core.errors import SteersmanError
 from steersman.envs.workload import ExternalAgent
 from steersman.policies.base import Policy, default_member, renamed
 from steersman.policies.decision import selection
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import network_of
-from steersman.policies.kube_scheduler import STOCK_TUNED
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.kube_scheduler.policy import STOCK_TUNED
+from steersman.policies.policy_file import network_of
 from steersman.policies.registry import as_policy, names, policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload

@@ -16,7 +16,7 @@ from steersman.orders.order import AGE, RunTimes
 from steersman.orders.registry import OrderCard, find_order, write_order
 from steersman.orders.scores import learned_size
 from steersman.policies.base import with_order
-from steersman.policies.files.policy_file import read_policy, rule_card, with_stored_order, write_policy
+from steersman.policies.policy_file import read_policy, rule_card, with_stored_order, write_policy
 from steersman.policies.registry import in_order, in_order_by_name, policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator

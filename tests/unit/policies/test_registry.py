@@ -9,7 +9,7 @@ from tests.support.errors import check_text
 
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
-from steersman.policies.node_scores import local_scores
+from steersman.policies import learned_weights
 from steersman.policies.registry import names, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded
@@ -25,7 +25,7 @@ def test_every_name_resolves_to_a_policy_of_that_name():
 def test_a_mix_keeps_its_weights():
     weighted = resolve("fgd=500,gpu-packing=20")
     assert (weighted.kinds, weighted.weights, weighted.fgd_devices) == (
-        (local_scores.FGD, local_scores.NAMES.index("gpu-packing")),
+        (learned_weights.FGD, learned_weights.NAMES.index("gpu-packing")),
         (500.0, 20.0),
         True,
     )

@@ -36,8 +36,8 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH
 from steersman.kubernetes.client import Client
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 from steersman.prometheus.client import PrometheusError
 from steersman.prometheus.collector import NodeNames, TelemetryCollector, TelemetryMetrics, addresses_of

@@ -21,10 +21,10 @@ from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.summary import reward
 from steersman.policies.base import Candidates
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import CLUSTER
-from steersman.policies.observations.live import LiveObservations
+from steersman.policies.live_observations import LiveObservations
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.generators.clusters import random_cluster

@@ -15,7 +15,7 @@ from tests.support.nightly import by_default
 from steersman.apps.runtime import comparison as live_comparison
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
-from steersman.policies.files.policy_file import read_policy
+from steersman.policies.policy_file import read_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen
 from steersman.simulation.run import Simulator, decider_on

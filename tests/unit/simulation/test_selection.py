@@ -357,7 +357,7 @@ def test_members_are_compared_in_the_order_that_is_asked_for(
 
 def test_rules_as_weights_decide_as_rules() -> None:
     """A linear policy that weighs one heuristic alone places every pod as the heuristic does."""
-    from steersman.policies.gpu_state.arrays import RULE_COUNT, WEIGHTS
+    from steersman.policies.learned_weights import RULE_COUNT, WEIGHTS
 
     simulator = Simulator(random_cluster(9, nodes=(20, 60)))
     for name, number in HEURISTIC_IDS.items():

@@ -12,9 +12,9 @@ from tests.support.errors import raises
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import SteersmanError
-from steersman.policies.files.written_configuration import configuration_of
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, MOST_ALLOCATED, KubeProfile, ScoringStrategy
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT, STOCK_TUNED
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, MOST_ALLOCATED, KubeProfile, ScoringStrategy
+from steersman.policies.kube_scheduler.written import configuration_of
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.yaml_documents import write_documents
 from steersman.workloads.loading import load_workload

@@ -10,9 +10,9 @@ from tests.support.errors import raises
 
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.policies.files.policy_file import open_policy, read_policy, write_policy
 from steersman.policies.formula import open_formula
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT, KubeSchedulerPolicy
+from steersman.policies.policy_file import open_policy, read_policy, write_policy
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator

@@ -23,7 +23,7 @@ from steersman.cli.options.training import LearningOptions, NetworkOptions, Scen
 from steersman.cli.options.training_plan import TrainOptions, merge_options
 from steersman.core.errors import InputError, SteersmanError
 from steersman.envs.deployments import DeploymentsOptions
-from steersman.policies.files.policy_file import read_policy
+from steersman.policies.policy_file import read_policy
 from steersman.training.environment import EnvironmentSpec
 from steersman.training.learning import LearningPlan, learn
 from steersman.training.network import NetworkPlan

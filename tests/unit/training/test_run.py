@@ -14,7 +14,7 @@ from tests.support.errors import raises
 
 from steersman.core.errors import SteersmanError
 from steersman.policies.features import view
-from steersman.policies.files.policy_file import Card, write_policy
+from steersman.policies.policy_file import Card, write_policy
 from steersman.training.run import TrainingLimits, TrainingProgress, TrainingRun
 
 CARD = Card(

@@ -11,10 +11,9 @@ from tests.support.errors import raises
 
 from steersman.cli.main import main
 from steersman.core.errors import UsageError
-from steersman.policies.files.kube_configuration import profiles_of
-from steersman.policies.files.written_configuration import configuration_of, managed_configurations
-from steersman.policies.kube_scheduler import STOCK_TUNED
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.configuration import profiles_of
+from steersman.policies.kube_scheduler.policy import STOCK_TUNED
+from steersman.policies.kube_scheduler.profile import (
     BALANCED,
     DEFAULT_PROFILE,
     FIT,
@@ -24,6 +23,7 @@ from steersman.policies.node_scores.kube_profile import (
     KubeProfile,
     ScoringStrategy,
 )
+from steersman.policies.kube_scheduler.written import configuration_of, managed_configurations
 from steersman.policies.portfolio_policy import KindLimit
 from steersman.policies.registry import resolve
 from steersman.simulation.kind_losses import kind_losses

@@ -25,7 +25,7 @@ from steersman.agents.networks.spec import NetworkConfig
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.evolution_strategies import SeparableCma
 from steersman.policies.features import POD_KINDS
-from steersman.policies.networks.layers import MASKED, Shapes, dense_shapes, first_bests, head_shapes
+from steersman.policies.network_policy import MASKED, Shapes, dense_shapes, first_bests, head_shapes
 
 Array = npt.NDArray[np.float64]
 MakeEnv = Callable[[int], VectorEnv[Any, Any, Any]]

@@ -4,7 +4,7 @@ No gradients, no torch. A generation draws a few workloads with fresh arrivals; 
 (common random numbers), so that candidates differ by their weights alone. The fitness of a candidate is its mean gain
 over the reference policy, with losses weighted by 1 + `loss_weight`: consistent gains beat large gains with losses.
 
-The search starts at FGD with the planned losses of devices (`policies.gpu_state.planning`), or at a policy of an
+The search starts at FGD with the planned losses of devices (`policies.leftovers`), or at a policy of an
 earlier search, and moves in units of how much a feature's change differs between the nodes that a pod could go to, so
 that a step means as much in every direction. A network on the same features (`Residual`) may be added
 to the linear policy; it starts as zero.
@@ -35,13 +35,11 @@ from steersman.orders.order import AGE
 from steersman.orders.registry import find_order
 from steersman.policies.base import Policy, with_order
 from steersman.policies.features import GPU, POD_KINDS, view
-from steersman.policies.gpu_state.arrays import FEATURES, GPU_VIEW, RULE_COUNT, WEIGHTS, Layer
-from steersman.policies.gpu_state.views import feature_spread
 from steersman.policies.heuristics import heuristic
 from steersman.policies.kinds import heuristic_as_linear
-from steersman.policies.kube_scheduler import KUBE_DEFAULT
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT
+from steersman.policies.learned_weights import FEATURES, FGD, GPU_VIEW, RULE_COUNT, WEIGHTS, Layer, feature_spread
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.node_scores.local_scores import FGD
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import Schedule, resample, schedule
 from steersman.simulation.kind_losses import excess_loss

@@ -31,7 +31,7 @@ from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_o
 from steersman.agents.networks.tensors import Arrays, Tensors
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.policies.features import POD_KINDS
-from steersman.policies.networks.registry import find_network
+from steersman.policies.networks import find_network
 
 __all__ = [
     "MASKED",

@@ -10,7 +10,7 @@ import gymnasium
 from steersman.core.config.fields import BELOW_1, flag
 from steersman.core.errors import UsageError
 from steersman.policies.features import POD_KINDS
-from steersman.policies.networks.registry import NORMALISATIONS, find_network
+from steersman.policies.networks import NORMALISATIONS, find_network
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class NetworkConfig:
         UsageError: an unknown name or a number out of range.
     """
 
-    name: str  # of a network, see `policies.networks.registry`
+    name: str  # of a network, see `policies.networks`
     sizes: FeatureCounts  # numbers of features
     # The widths of the layers (`deepsets`: of phi and again of rho; `gnn`: of the attention); `linear`: none
     hidden: tuple[int, ...] = (64, 64)

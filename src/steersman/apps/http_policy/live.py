@@ -18,8 +18,8 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.redaction import redact_url
 from steersman.policies.base import Candidates, Policy, Scorer, ScoringContext
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider, NodeChoice
+from steersman.policies.decision.live_core import ClusterView
 from steersman.prometheus.families import counter_family
 
 PAUSE_SECONDS = 5.0  # time after a failure in which the rule decides, so that a dead server delays few pods

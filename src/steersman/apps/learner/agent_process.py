@@ -35,7 +35,7 @@ from steersman.apps.scheduler.agent_policy import AgentSettings
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
-from steersman.policies.files.policy_file import write_policy
+from steersman.policies.policy_file import write_policy
 from steersman.prometheus.configuration import Configuration
 from steersman.training.run import TrainingProgress, summary_writer
 

@@ -23,8 +23,8 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives.summary import reward
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import GPU
 from steersman.policies.heuristics import heuristic
 from steersman.prometheus.collector import Addresses, TelemetryCollector, addresses_of

@@ -28,9 +28,9 @@ from steersman.core.errors import SteersmanError
 from steersman.core.statistics import mean_interval
 from steersman.kubernetes.config import KubeConfig
 from steersman.objectives import registry as objectives
-from steersman.policies.files.policy_file import open_policy, read_policy, write_policy
 from steersman.policies.kinds import observing_policy
-from steersman.policies.observations.observation import ObservationArrays
+from steersman.policies.observation import ObservationArrays
+from steersman.policies.policy_file import open_policy, read_policy, write_policy
 from steersman.prometheus.configuration import Configuration
 from steersman.training.run import POLICY, Learner
 

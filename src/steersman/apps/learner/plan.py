@@ -23,8 +23,8 @@ from steersman.objectives import telemetry
 from steersman.orders.registry import PolicyOrder
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
 from steersman.policies.features import view as find_view
-from steersman.policies.files.policy_file import SUFFIX, Card, open_policy, read_policy, write_policy
 from steersman.policies.kinds import observing_policy
+from steersman.policies.policy_file import SUFFIX, Card, open_policy, read_policy, write_policy
 from steersman.training.network import NetworkPlan
 from steersman.training.run import (
     CHECKPOINT,

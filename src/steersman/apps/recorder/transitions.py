@@ -23,12 +23,11 @@ from steersman.objectives import registry as objectives
 from steersman.objectives import summary as summed
 from steersman.objectives.summary import reward
 from steersman.policies.base import Candidates
-from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.live_core import LiveCore
+from steersman.policies.decision.live_core import ClusterView, LiveCore
 from steersman.policies.features import GPU, View
-from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
 from steersman.policies.heuristics import heuristic
-from steersman.policies.observations.live import LiveObservations
+from steersman.policies.leftovers import LeftoverArrays, leftover_arrays
+from steersman.policies.live_observations import LiveObservations
 from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.topology import node_places
 

@@ -19,8 +19,8 @@ import msgspec
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.watch import REFUSALS
-from steersman.policies.files.kube_configuration import read_content
-from steersman.policies.node_scores.kube_profile import KubeProfile
+from steersman.policies.kube_scheduler.configuration import read_content
+from steersman.policies.kube_scheduler.profile import KubeProfile
 
 STATIC_PODS = "/api/v1/namespaces/kube-system/pods"
 STATIC_SELECTOR = {"labelSelector": "component=kube-scheduler"}

@@ -26,8 +26,8 @@ from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.kubernetes.credentials import file_stamp
 from steersman.policies.base import Policy, decided_by, default_member
-from steersman.policies.files.policy_file import SUFFIX, Card, ComparedOn, read_policy, tensors_of
 from steersman.policies.heuristics import HEURISTIC_IDS, heuristic
+from steersman.policies.policy_file import SUFFIX, Card, ComparedOn, read_policy, tensors_of
 from steersman.policies.portfolio_policy import DEFAULT_RULE
 from steersman.policies.registry import PORTFOLIO_NAMES, check_telemetry, policy_path, resolve, split_limit
 from steersman.simulation.run import Simulator

@@ -16,7 +16,7 @@ from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.cache.device_claims import CLAIMS_PATH, CLASSES_PATH, SLICES_PATH
 from steersman.kubernetes.client import ApiError, Client, Listed
 from steersman.kubernetes.watch import REFUSALS
-from steersman.policies.node_scores.kube_minors import parse_version
+from steersman.policies.kube_scheduler.minors import parse_version
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 

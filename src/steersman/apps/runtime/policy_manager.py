@@ -33,12 +33,12 @@ from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import Selectors
 from steersman.policies.base import Need, Policy, derives_tables
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.gpu_state.leftovers import LeftoverArrays, leftover_arrays
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.heuristics import heuristic
-from steersman.policies.node_scores.default_spreading import PodReader
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE
+from steersman.policies.kube_scheduler.spreading import PodReader
+from steersman.policies.leftovers import LeftoverArrays, leftover_arrays
 from steersman.prometheus.collector import TelemetryCollector
 from steersman.prometheus.families import counter_family
 from steersman.workloads.formats.kubernetes.controllers import services_of

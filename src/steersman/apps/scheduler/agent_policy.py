@@ -17,13 +17,12 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.objectives import summary
 from steersman.objectives.registry import WeightedObjectives
 from steersman.policies.base import Candidates, Floats, Need, Policy, Scorer, ScoringContext, default_member
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import View
-from steersman.policies.networks.policy import needs_of_view
-from steersman.policies.node_metrics.view import Telemetry
-from steersman.policies.observations.live import LiveObservations
-from steersman.policies.observations.telemetry_live import TelemetryObservations
+from steersman.policies.live_observations import LiveObservations, TelemetryObservations
+from steersman.policies.network_policy import needs_of_view
+from steersman.policies.node_metrics import Telemetry
 from steersman.prometheus.families import counter_family
 
 NO_SLOT = -1

@@ -29,8 +29,8 @@ from steersman.kubernetes.cache.cached_pod import CachedPod, Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.policies.base import Policy, derives_tables
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.profile import typical_pods

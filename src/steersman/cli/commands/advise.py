@@ -36,7 +36,7 @@ from steersman.workloads.workload import RunningPods, Workload
 
 if TYPE_CHECKING:
     from steersman.evaluation.report.curves import LearningCurve
-    from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+    from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def advise(options: AdviceOptions) -> None:
     if stated is not None:
         _configuration(str(stated))
     from steersman.evaluation.advising import check_gpus
-    from steersman.policies.files.kube_configuration import split_minor
+    from steersman.policies.kube_scheduler.configuration import split_minor
 
     live = inputs.live if options.cluster else None
     (spec,) = with_minor([KUBE_DEFAULT if stated is None else str(stated)], None, live)
@@ -120,8 +120,8 @@ def give_advice(
 def _configuration(spec: str) -> KubeSchedulerPolicy:
     """Return a configuration of kube-scheduler. Raises SteersmanError: it is none, or cannot be computed."""
     from steersman.evaluation.advising import WAYS
-    from steersman.policies.files.kube_configuration import is_configuration
     from steersman.policies.kinds import kube_scheduler
+    from steersman.policies.kube_scheduler.configuration import is_configuration
     from steersman.policies.registry import resolve
 
     if not (spec.startswith(KUBE_DEFAULT) or is_configuration(spec)):
@@ -172,7 +172,7 @@ def demo(
     from steersman.cli.comparison import ReportNotes, compare
     from steersman.evaluation.experiment import Experiment
     from steersman.evaluation.results import ADVICE_FILES, DEMO_FILES, check_output
-    from steersman.policies.kube_scheduler import STOCK_TUNED, KubeSchedulerPolicy
+    from steersman.policies.kube_scheduler.policy import STOCK_TUNED, KubeSchedulerPolicy
     from steersman.policies.registry import BUILT_IN
     from steersman.workloads.formats.openb import SMALL, embedded
 

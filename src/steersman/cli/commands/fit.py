@@ -78,8 +78,8 @@ def fit_policy(options: WrittenPolicy, fitting: FittingOptions, inputs: Inputs, 
 
     **An order for a file**: steersman fit policy --policy mine.safetensors+wfp3:easy --output ordered.safetensors
     """
-    from steersman.policies.files.policy_file import read_policy
     from steersman.policies.formula import FORMULA_SUFFIX, formula_text, open_formula
+    from steersman.policies.policy_file import read_policy
 
     if given_options(inputs) or "+" not in options.policy:
         inputs.check()
@@ -93,8 +93,8 @@ def fit_policy(options: WrittenPolicy, fitting: FittingOptions, inputs: Inputs, 
     # The imports below are slow, so the options are checked first.
     from steersman.core.atomic_files import replacing
     from steersman.orders.order import AGE
-    from steersman.policies.files.policy_file import SUFFIX, prepare_policy, with_stored_order, write_policy
     from steersman.policies.kinds import as_linear, portfolio
+    from steersman.policies.policy_file import SUFFIX, prepare_policy, with_stored_order, write_policy
     from steersman.policies.registry import policy_path, resolve, split_order
 
     name, order = split_order(options.policy)
@@ -138,7 +138,7 @@ def _fit(
     portfolio: PortfolioPolicy, source: Workload, options: FittingOptions, arrivals: ArrivalOptions, warn: Warnings
 ) -> Fit:
     """Choose a member and fit it; print the comparison."""
-    from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+    from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
     from steersman.policies.portfolio_policy import KindLimit
     from steersman.simulation.selection.stock_search import SearchOptions
     from steersman.training.search import policies as searching
@@ -370,12 +370,12 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
     inputs.check()
     if options.output.suffix not in SUFFIXES:
         raise UsageError(f"--output {options.output}: expected a name that ends with {' or '.join(SUFFIXES)}")
-    from steersman.policies.files.kube_configuration import check_is_configuration
-    from steersman.policies.files.written_configuration import configuration_files, write_configurations
+    from steersman.policies.kube_scheduler.configuration import check_is_configuration
+    from steersman.policies.kube_scheduler.written import configuration_files, write_configurations
 
     for file in configuration_files(options.output):
         check_overwriting(file, "a configuration of kube-scheduler", check_is_configuration)
-    from steersman.policies.kube_scheduler import STOCK_TUNED
+    from steersman.policies.kube_scheduler.policy import STOCK_TUNED
     from steersman.policies.portfolio_policy import KindLimit
     from steersman.policies.registry import resolve
     from steersman.simulation.selection.choice import gain_text
@@ -411,7 +411,7 @@ def fit_scheduler(options: SchedulerFittingOptions, inputs: Inputs, arrivals: Ar
 
 def _who_pays(found: SchedulerFit) -> str:
     """Return what each kind of pod pays before and after, those that pay more last."""
-    from steersman.policies.kube_scheduler import STOCK_TUNED
+    from steersman.policies.kube_scheduler.policy import STOCK_TUNED
     from steersman.simulation.pod_kinds import KINDS
 
     titles = list(KINDS.values())
@@ -426,7 +426,7 @@ def _who_pays(found: SchedulerFit) -> str:
 
 def _scheduler_record(found: SchedulerFit, workload: str) -> dict[str, Any]:
     from steersman.cli.output.tables import finite
-    from steersman.policies.files.written_configuration import configuration_of
+    from steersman.policies.kube_scheduler.written import configuration_of
     from steersman.simulation.pod_kinds import KINDS
 
     paid = "mean_wait_seconds" if found.options.protocol == "timed" else "failed"

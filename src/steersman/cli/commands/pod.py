@@ -98,7 +98,7 @@ def explain(options: ExplainOptions, inputs: FileInputs, cluster: ClusterOptions
         from msgspec import to_builtins
 
         from steersman.apps.service.scoring.explanation import explain_placed, explain_pod
-        from steersman.policies.node_scores.default_spreading import scheduled_by
+        from steersman.policies.kube_scheduler.spreading import scheduled_by
 
         (name,) = with_minor([options.policy], options.kubernetes, None if is_recorded else cluster)
         about_order = {"--run-times": options.run_times, "--now": options.now}

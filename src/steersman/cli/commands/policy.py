@@ -15,7 +15,7 @@ from steersman.cli.output.display import print_json, print_table, say
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from steersman.policies.files.policy_file import Arrays, Card
+    from steersman.policies.policy_file import Arrays, Card
 
 app = CommandGroup(help="List policies and orders, show a file, and put back what learning replaced.")
 
@@ -54,7 +54,7 @@ def show(
 
     **Example**: steersman policy show run/policy.safetensors
     """
-    from steersman.policies.files.policy_file import read_policy
+    from steersman.policies.policy_file import read_policy
     from steersman.policies.registry import policy_path
 
     with policy_path(file) as policy_file:
@@ -159,9 +159,9 @@ def _largest_weights(card: Card, arrays: Arrays) -> Table:
     import numpy as np
     from rich.table import Table
 
-    from steersman.policies.files.policy_file import view_of
     from steersman.policies.formula import KIND_NAMES
-    from steersman.policies.node_scores.local_scores import NAMES
+    from steersman.policies.learned_weights import NAMES
+    from steersman.policies.policy_file import view_of
 
     view = view_of(card.name, card)
     features = view.node if "weights" in arrays else (*view.node, *view.pod, *view.context)

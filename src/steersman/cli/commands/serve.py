@@ -159,7 +159,7 @@ def _settings(options: ServiceOptions, file: Path | None) -> ServiceConfig:
 
 @contextmanager
 def _prepared(policy: str, inputs: FileInputs) -> Iterator[Path]:
-    from steersman.policies.files.policy_file import write_policy
+    from steersman.policies.policy_file import write_policy
     from steersman.policies.registry import policy_path, resolve
     from steersman.simulation.preparation import prepare_chosen
 

@@ -16,7 +16,7 @@ from steersman.cli.options.declaring import option
 from steersman.cli.output.display import say
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
-from steersman.policies.node_scores.kube_minors import NEWEST, nearest_minor, rules_of
+from steersman.policies.kube_scheduler.minors import NEWEST, nearest_minor, rules_of
 from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _gates(scheduler: FoundScheduler) -> str:
 
 def is_to_be_found(policies: Sequence[str], baseline: str | None) -> bool:
     """Return whether a comparison names no baseline and no configuration of kube-scheduler."""
-    from steersman.policies.files.kube_configuration import is_configuration
+    from steersman.policies.kube_scheduler.configuration import is_configuration
     from steersman.policies.registry import split_order
 
     return baseline is None and not any(is_configuration(split_order(each)[0]) for each in policies)

@@ -34,7 +34,7 @@ from steersman.cli.options.declaring import AssumedValue, Excludes, RequiresProt
 from steersman.cli.options.inputs import FromCluster, FromNow, Pinned
 from steersman.core.config.fields import BELOW_1, ConfigField, config_fields, flag
 from steersman.core.errors import UsageError
-from steersman.policies.networks.registry import network_specs
+from steersman.policies.networks import network_specs
 from steersman.workloads.generators.latency_settings import LatencySettings
 
 RENAMED = {"pods": "pod_count"}  # --pods is a file elsewhere

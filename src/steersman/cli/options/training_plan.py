@@ -43,7 +43,7 @@ from steersman.core.config.fields import (
     options_without_effect,
 )
 from steersman.core.errors import InputError, UsageError, unknown_name
-from steersman.policies.networks.registry import find_network
+from steersman.policies.networks import find_network
 from steersman.workloads.files import input_path
 from steersman.workloads.workload import RunningPods
 
@@ -96,7 +96,7 @@ def plan_of(options: TrainOptions, *, name: str, seed: int, warn: Warnings) -> A
     _check_network(options)
     _check_scenario(options)
     if options.network.start is not None:
-        from steersman.policies.files.policy_file import read_policy
+        from steersman.policies.policy_file import read_policy
         from steersman.policies.registry import policy_path
 
         with policy_path(str(options.network.start)) as file:

@@ -25,11 +25,11 @@ from steersman.cluster.objects.fields import (
     text,
 )
 from steersman.core.errors import InputError, UsageError
-from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_configuration import KIND, is_configuration, profiles_of
-from steersman.policies.files.kube_plugins import IN_TREE_PLUGINS
-from steersman.policies.kube_scheduler import KUBE_DEFAULT
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE
+from steersman.policies.kube_scheduler.arguments import API_VERSION
+from steersman.policies.kube_scheduler.configuration import KIND, is_configuration, profiles_of
+from steersman.policies.kube_scheduler.plugins import IN_TREE_PLUGINS
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE
 from steersman.workloads.experiments import ExperimentScheduler
 from steersman.workloads.formats.yaml_documents import Document, read_documents
 

@@ -14,10 +14,8 @@ from steersman.cluster.constraints.node import eligible_nodes
 from steersman.cluster.model import Node
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.handles import NOWHERE
-from steersman.policies.base import Candidates, Policy, default_member
-from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.contributions import Contribution
-from steersman.policies.decision.live_core import LiveCore
+from steersman.policies.base import Candidates, Contribution, Policy, default_member
+from steersman.policies.decision.live_core import ClusterView, LiveCore
 from steersman.policies.decision.selection import NodeRule
 
 

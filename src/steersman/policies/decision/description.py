@@ -16,10 +16,10 @@ from steersman.core.handles import named
 from steersman.policies.base import Policy
 from steersman.policies.decision.selection import NodeRule
 from steersman.policies.features import GPU, View
-from steersman.policies.gpu_state.arrays import RULE_COUNT
-from steersman.policies.gpu_state.leftover_tables import LeftoverTables
-from steersman.policies.node_scores.kube_arrays import kube_arrays
-from steersman.policies.node_scores.kube_profile import KubeProfile
+from steersman.policies.kube_scheduler.arrays import kube_arrays
+from steersman.policies.kube_scheduler.profile import KubeProfile
+from steersman.policies.learned_weights import RULE_COUNT
+from steersman.policies.leftovers import LeftoverTables
 from steersman.workloads.profile import ProfileArrays
 from steersman.workloads.topology import Places
 from steersman.workloads.workload import SpreadSelectors

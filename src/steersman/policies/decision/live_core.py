@@ -6,7 +6,9 @@ decisions. The core is told what changed; where its arrays would need another sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +16,10 @@ import numpy.typing as npt
 from steersman.cluster.arrays import ClassArrays
 from steersman.cluster.constraints.inter_pod import InterPodArrays
 from steersman.cluster.model import Node
+from steersman.cluster.state import ClusterState
 from steersman.core.handles import CoreDecider
 from steersman.objectives import summary as summed
 from steersman.policies.base import Need, Observations, Policy, Scorer, ScoringContext
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.description import (
     VIEW_NUMBERS,
     Arrays,
@@ -27,13 +29,12 @@ from steersman.policies.decision.description import (
 )
 from steersman.policies.decision.selection import NodeRule
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
-from steersman.policies.gpu_state.leftover_tables import LeftoverTables, leftover_tables
-from steersman.policies.gpu_state.leftovers import leftover_arrays
-from steersman.policies.node_metrics.view import NodeMetricsView
-from steersman.policies.observations.live import LiveObservations
-from steersman.policies.observations.telemetry_live import TelemetryObservations
-from steersman.workloads.profile import profile_arrays
+from steersman.policies.leftovers import LeftoverArrays, LeftoverTables, leftover_arrays, leftover_tables
+from steersman.policies.live_observations import LiveObservations, TelemetryObservations
+from steersman.policies.node_metrics import NodeMetricsView, Telemetry
+from steersman.workloads.profile import TypicalPod, profile_arrays
 from steersman.workloads.topology import NodePlaces, node_places
+from steersman.workloads.workload import SpreadSelectors
 
 Counts = tuple[int, ...]
 """Numbers of classes, rows of constraints, label sets, selectors, owned terms, exclusive things, topology keys and node
@@ -253,3 +254,18 @@ class LiveCore:
 def _counts(classes: ClassArrays, terms: InterPodArrays) -> Counts:
     of_terms = *terms.matches.shape, *map(len, (terms.owned, terms.held, terms.domain, terms.included))
     return len(classes.gpu_count), len(classes.allowed), *of_terms
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What a policy can know of a cluster."""
+
+    state: ClusterState  # the cluster's state
+    profile: tuple[TypicalPod, ...] = ()  # the workload profile, for policies without an embedded one
+    # Leftover tables of the profile; None: computed when needed (about a second)
+    leftovers: LeftoverArrays | None = None
+    # Source of the selectors of default spreading in `kube-default`, read before each decision
+    selectors: Callable[[], SpreadSelectors] = SpreadSelectors
+    telemetry: Telemetry | None = None  # the nodes' metrics; None: no metrics, and hard latency limits are ignored
+    seed: int = 0  # seed of policies that draw random numbers
+    demand: AbstractSet[int] = frozenset()  # classes of the pods that are known to be scheduled here

@@ -8,8 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from steersman.policies.gpu_state.arrays import Layer
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, KubeProfile
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, KubeProfile
+from steersman.policies.learned_weights import Layer
 
 
 class NodeRule(IntEnum):
@@ -45,7 +45,7 @@ class SelectionRules:
 
     node: NodeRule = NodeRule.EXTERNAL
     devices: DeviceRule = DeviceRule.BEST_FIT
-    # `functions`, `weights`: ids (`policies.node_scores.local_scores`) and weights of the rules that are summed.
+    # `functions`, `weights`: ids (`policies.learned_weights`) and weights of the rules that are summed.
     functions: tuple[int, ...] = ()
     weights: tuple[float, ...] = ()
     learned: LearnedWeights | None = None  # weights of the learned scores, or None

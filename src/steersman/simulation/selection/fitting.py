@@ -16,10 +16,8 @@ import numpy.typing as npt
 
 from steersman.core.evolution_strategies import SeparableCma
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT
-from steersman.policies.gpu_state.views import FeatureVariances, feature_spread
+from steersman.policies.learned_weights import BEST_FIT, FEATURES, RULE_COUNT, FeatureVariances, feature_spread
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.node_scores.local_scores import BEST_FIT
 from steersman.simulation.arrivals import draw, trace_load
 from steersman.simulation.selection.stock_search import DrawPlayer, SearchOptions, mean_costs
 from steersman.workloads.workload import Workload

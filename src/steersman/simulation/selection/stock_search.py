@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.base import Policy
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import (
     BALANCED,
     FIT,
     LEAST_ALLOCATED,

@@ -16,7 +16,11 @@ from steersman.core.stored_command import StoredCommand
 from steersman.orders.registry import find_order
 from steersman.policies.base import default_member, with_profile
 from steersman.policies.features import view
-from steersman.policies.files.policy_file import (
+from steersman.policies.kinds import as_linear
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT
+from steersman.policies.learned_weights import GPU_VIEW
+from steersman.policies.linear import LinearPolicy
+from steersman.policies.policy_file import (
     Card,
     WorkloadResult,
     open_policy,
@@ -24,10 +28,6 @@ from steersman.policies.files.policy_file import (
     with_stored_order,
     write_policy,
 )
-from steersman.policies.gpu_state.arrays import GPU_VIEW
-from steersman.policies.kinds import as_linear
-from steersman.policies.kube_scheduler import KUBE_DEFAULT
-from steersman.policies.linear import LinearPolicy
 from steersman.policies.portfolio_policy import PORTFOLIO
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule

@@ -21,7 +21,11 @@ from steersman.orders.order import Order
 from steersman.policies.base import Policy, with_own_order
 from steersman.policies.embedded_profile import embed_profile
 from steersman.policies.features import view
-from steersman.policies.files.policy_file import (
+from steersman.policies.kinds import kube_scheduler
+from steersman.policies.kube_scheduler.policy import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import KubeProfile
+from steersman.policies.learned_weights import GPU_VIEW
+from steersman.policies.policy_file import (
     FITTED_BY,
     Arrays,
     Card,
@@ -30,10 +34,6 @@ from steersman.policies.files.policy_file import (
     network_of,
     tensors_of,
 )
-from steersman.policies.gpu_state.arrays import GPU_VIEW
-from steersman.policies.kinds import kube_scheduler
-from steersman.policies.kube_scheduler import KUBE_DEFAULT, STOCK_TUNED, KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_profile import KubeProfile
 from steersman.policies.portfolio_policy import DEFAULT_RULE, PortfolioPolicy
 from steersman.policies.registry import packaged_portfolio, resolve
 from steersman.simulation.arrivals import check_times, draw

@@ -7,7 +7,7 @@ from tests.support.errors import raises
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import Residual, mean_units
 from steersman.core.errors import UsageError
-from steersman.policies.gpu_state.arrays import FEATURES, WEIGHTS
+from steersman.policies.learned_weights import FEATURES, WEIGHTS
 
 
 def test_parameters_are_layers_row_by_row_and_the_first_is_in_units_of_features():

@@ -22,7 +22,7 @@ from steersman.apps.scheduler.process import LiveScheduler
 from steersman.cluster.model import LatencyLimits, Node, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.decision.cluster_view import ClusterView
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 
 register_http_policies()

@@ -11,8 +11,8 @@ from steersman.apps.http_policy.policy import blocking_client
 from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.evaluation.experiment import Experiment, run_experiment
-from steersman.policies.files.policy_file import prepare_policy, write_policy
 from steersman.policies.heuristics import HEURISTIC_IDS
+from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded

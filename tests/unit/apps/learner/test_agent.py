@@ -47,12 +47,12 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.envs.workload import WorkloadOptions
 from steersman.objectives import registry
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import CLUSTER
-from steersman.policies.files.policy_file import read_policy
-from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.node_metrics.view import Telemetry
+from steersman.policies.network_policy import NetworkPolicy
+from steersman.policies.node_metrics import Telemetry
+from steersman.policies.policy_file import read_policy
 from steersman.policies.registry import resolve
 from steersman.training.network import NetworkPlan
 from steersman.training.plans import PlanOptions, make_plan

@@ -21,7 +21,7 @@ from steersman.apps.scheduler.agent_link import DecisionOutcome
 from steersman.core.errors import SteersmanError
 from steersman.objectives import summary
 from steersman.policies.features import CLUSTER
-from steersman.policies.files.policy_file import Card, read_policy, write_policy
+from steersman.policies.policy_file import Card, read_policy, write_policy
 from steersman.training.run import POLICY
 
 ENOUGH = MIN_BLOCKS * TEST_BLOCK

@@ -39,7 +39,7 @@ from steersman.core.errors import SteersmanError
 from steersman.core.processes import background_process
 from steersman.objectives import summary as summed
 from steersman.policies.features import CLUSTER
-from steersman.policies.files.policy_file import read_policy
+from steersman.policies.policy_file import read_policy
 
 OTHER = "default-scheduler"
 NODES = 8

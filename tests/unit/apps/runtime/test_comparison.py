@@ -37,11 +37,11 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.core.processes import ask_process
 from steersman.policies.base import Need, Policy, renamed
-from steersman.policies.files.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
 from steersman.policies.greedy_forecast import blend
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
 from steersman.policies.kinds import kube_scheduler
 from steersman.policies.linear import LinearPolicy
+from steersman.policies.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.preparation import prepare_chosen

@@ -33,12 +33,12 @@ from steersman.kubernetes.cache import store
 from steersman.kubernetes.cache.cluster_cache import ClusterCache, NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE
-from steersman.policies.node_scores.kube_minors import MINORS
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, DefaultSpread, KubeProfile
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.kube_scheduler.arrays import HOSTNAME, ZONE
+from steersman.policies.kube_scheduler.minors import MINORS
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, DefaultSpread, KubeProfile
 from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 

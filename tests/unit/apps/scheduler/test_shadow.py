@@ -11,8 +11,8 @@ from tests.unit.cluster.objects.test_gpu_ways import gpu_node, plugged, sharing
 
 from steersman.apps.scheduler.shadow import Shadow
 from steersman.kubernetes.client import Client
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 
 HOSTNAME = "kubernetes.io/hostname"

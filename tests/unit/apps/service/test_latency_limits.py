@@ -18,8 +18,8 @@ from steersman.apps.service.scoring.node_scorer import NodeScorer, RefusedReques
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 
 NODES = ("n0", "n1", "n2", "n3")

@@ -45,8 +45,8 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.cache import cluster_cache
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.profile import typical_pods

@@ -43,9 +43,9 @@ from steersman.evaluation.bound.gpu_bound import check_bound
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.objectives.summary import FRAGMENTED
 from steersman.policies.base import Policy, default_member
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import open_policy, prepare_policy, write_policy
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.policy_file import open_policy, prepare_policy, write_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.profile import TypicalPod, profile_arrays, typical_pods

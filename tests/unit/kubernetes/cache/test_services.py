@@ -10,7 +10,7 @@ from tests.support.kube_decisions import KubeDecisions
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, PodSelector, Requests, Requirement
 from steersman.cluster.state import ClusterState
-from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE, kube_arrays
+from steersman.policies.kube_scheduler.arrays import HOSTNAME, ZONE, kube_arrays
 from steersman.workloads.formats.kubernetes.controllers import services_of, services_to_objects
 from steersman.workloads.formats.kubernetes.objects import Objects, write_services
 from steersman.workloads.formats.yaml_documents import Document, read_documents

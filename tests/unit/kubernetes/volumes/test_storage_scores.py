@@ -8,7 +8,7 @@ from tests.unit.kubernetes.volumes.test_volume_rules import capacity, claim, fit
 
 from steersman.cluster.objects.api.claims import CsiDriver
 from steersman.kubernetes.volumes import storage_scores
-from steersman.policies.node_scores.kube_profile import MOST_FREE
+from steersman.policies.kube_scheduler.profile import MOST_FREE
 
 DRIVER = msgspec.convert({"metadata": {"name": "csi.example.com"}, "spec": {"storageCapacity": True}}, CsiDriver)
 FULLEST = ((0, 0), (100, 100))

@@ -16,8 +16,8 @@ from tests.unit.apps.scheduler.test_binding import Notes, nodes_of
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.objects.api.claims import BIND_COMPLETED, SELECTED_NODE
 from steersman.kubernetes.client import Client
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"

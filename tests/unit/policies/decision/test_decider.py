@@ -6,10 +6,10 @@ import pytest
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.policies.base import Policy, default_member
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.files.policy_file import prepare_policy, write_policy
-from steersman.policies.gpu_state.leftovers import leftover_arrays
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.leftovers import leftover_arrays
+from steersman.policies.policy_file import prepare_policy, write_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator

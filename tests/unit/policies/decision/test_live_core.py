@@ -18,9 +18,8 @@ from steersman.cluster.provisional import provisional_numbers
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.policies.base import default_member
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.decision.live_core import LiveCore
+from steersman.policies.decision.live_core import ClusterView, LiveCore
 from steersman.policies.heuristics import RandomPolicy
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import typical_pods

@@ -10,10 +10,10 @@ import yaml
 
 from steersman.cluster.model import Constraints, NodeSelectorTerm, Requests, Requirement
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_configuration import KIND
-from steersman.policies.node_scores.kube_minors import ADDED, COUNTED, UNCOUNTED, nearest_minor
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.arguments import API_VERSION
+from steersman.policies.kube_scheduler.configuration import KIND
+from steersman.policies.kube_scheduler.minors import ADDED, COUNTED, UNCOUNTED, nearest_minor
+from steersman.policies.kube_scheduler.profile import (
     DEFAULT_PROFILE,
     MOST_ALLOCATED,
     PLUGINS,

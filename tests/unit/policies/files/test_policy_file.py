@@ -12,7 +12,7 @@ from tests.support.weights import fgd_weights
 
 from steersman.core.errors import InputError, SteersmanError
 from steersman.policies.features import GPU
-from steersman.policies.files.policy_file import CARD, Card, WorkloadResult, read_policy, write_policy
+from steersman.policies.policy_file import CARD, Card, WorkloadResult, read_policy, write_policy
 from steersman.policies.registry import resolve
 
 CARD_OF_TEST = Card(

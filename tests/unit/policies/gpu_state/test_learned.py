@@ -16,14 +16,13 @@ from steersman.cluster.model import GPU_MILLI, Constraints, Node, Pod, PodClass,
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives.summary import fragmented_milli
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import GPU, POD_KINDS
-from steersman.policies.gpu_state.arrays import FEATURES, RULE_COUNT, WEIGHTS
-from steersman.policies.gpu_state.leftover_tables import PLANNED
 from steersman.policies.heuristics import HeuristicPolicy
+from steersman.policies.learned_weights import FEATURES, FGD, NAMES, RULE_COUNT, WEIGHTS
+from steersman.policies.leftovers import PLANNED
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.node_scores.local_scores import FGD, NAMES
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.formats.openb import embedded

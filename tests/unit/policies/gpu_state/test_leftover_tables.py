@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from steersman.cluster.model import GPU_MILLI, GpuType, Node, Pod, PodClass, Requests
 from steersman.envs.workload import InflationVectorEnv
-from steersman.policies.gpu_state.leftover_tables import LEAST_WASTE, NEVER, PLANNED, leftover_tables
-from steersman.policies.gpu_state.leftovers import leftover_arrays
+from steersman.policies.leftovers import LEAST_WASTE, NEVER, PLANNED, leftover_arrays, leftover_tables
 from steersman.workloads.profile import TypicalPod, profile_arrays
 from steersman.workloads.workload import Workload
 

@@ -8,7 +8,7 @@ from tests.support.nightly import examples
 
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.handles import play_requests, undo_requests
-from steersman.policies.gpu_state import leftovers, planning
+from steersman.policies import leftovers, planning
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import TypicalPod, typical_pods
 

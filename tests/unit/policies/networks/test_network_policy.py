@@ -14,9 +14,9 @@ from steersman.core.errors import SteersmanError
 from steersman.envs.environment import SchedulingEnv
 from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.policies.features import CLUSTER, GPU
-from steersman.policies.files.policy_file import Card, write_policy
-from steersman.policies.networks.layers import first_best
-from steersman.simulation.observations import RunObservations
+from steersman.policies.network_policy import first_best
+from steersman.policies.policy_file import Card, write_policy
+from steersman.simulation.description import RunObservations
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.topology import places

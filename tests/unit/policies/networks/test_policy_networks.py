@@ -21,12 +21,11 @@ from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts, NetworkConfig, sizes_of
 from steersman.core.errors import InputError
 from steersman.policies.features import CLUSTER, GPU, POD_KINDS, TELEMETRY
-from steersman.policies.files.policy_file import CARD, Card, open_network, write_policy
-from steersman.policies.gpu_state.arrays import WEIGHTS
+from steersman.policies.learned_weights import WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.layers import first_best
-from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.networks.registry import NETWORKS
+from steersman.policies.network_policy import NetworkPolicy, first_best
+from steersman.policies.networks import NETWORKS
+from steersman.policies.policy_file import CARD, Card, open_network, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator

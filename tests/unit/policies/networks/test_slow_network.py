@@ -14,11 +14,11 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
-from steersman.policies.decision.cluster_view import ClusterView
+from steersman.policies import network_policy
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import CLUSTER
-from steersman.policies.networks import policy
-from steersman.policies.networks.policy import NetworkPolicy
+from steersman.policies.network_policy import NetworkPolicy
 
 
 class LastNode:
@@ -49,7 +49,7 @@ def decider(network: LastNode, monkeypatch: pytest.MonkeyPatch) -> Decider:
     state = ClusterState([Node(f"n{i}", cpu_milli=4000, memory_bytes=1 << 30, pods=1) for i in range(4)])
     decider = Decider(ClusterView(state), NetworkPolicy("n", CLUSTER, network))
     assert not decider.asks_first
-    monkeypatch.setattr(policy, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(network_policy, "SLICE_SECONDS", 0.0)
     network.calls = 0
     return decider
 

@@ -17,7 +17,7 @@ from steersman.core.handles import MetricsQuestion
 from steersman.envs.latency import LatencyCore, LatencyOptions
 from steersman.evaluation.generated import play_all
 from steersman.policies.features import TELEMETRY
-from steersman.policies.node_metrics.rules import (
+from steersman.policies.node_metrics import (
     KUBE_DEFAULT,
     LATENCY_AWARE,
     LEAST_ALLOCATED,
@@ -171,7 +171,7 @@ def test_a_filter_of_hard_limits_only_removes_nodes_and_keeps_one():
 
 
 def test_kube_default_matches_kube_scheduler():
-    """It is among the best of `node_scores.kube_kernels`, spreading by default included."""
+    """It is among the best of kube-scheduler's plugins, spreading by default included."""
     telling = 0
     for seed in range(examples(60)):
         draws, count = np.random.default_rng(seed), 5

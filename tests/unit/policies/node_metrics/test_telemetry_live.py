@@ -9,10 +9,9 @@ from tests.support.servers.fake_prometheus import CONNECTIONS, CPU, LATENCY, Tol
 from steersman.cluster.model import LatencyLimits, Node, PodClass, Requests, limits_of
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
-from steersman.policies.node_metrics.rules import LEAST_ALLOCATED
-from steersman.policies.node_metrics.view import NodeMetricsView
+from steersman.policies.decision.live_core import ClusterView
+from steersman.policies.node_metrics import LEAST_ALLOCATED, NodeMetricsView
 from steersman.policies.registry import resolve
 
 

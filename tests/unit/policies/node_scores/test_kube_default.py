@@ -26,8 +26,8 @@ from steersman.cluster.model import (
     TopologySpread,
 )
 from steersman.cluster.state import ClusterState
-from steersman.policies.node_scores.kube_arrays import HOSTNAME, ZONE, snapshot_order
-from steersman.policies.node_scores.kube_profile import KubeProfile
+from steersman.policies.kube_scheduler.arrays import HOSTNAME, ZONE, snapshot_order
+from steersman.policies.kube_scheduler.profile import KubeProfile
 from steersman.workloads.workload import SpreadSelectors
 
 GI, MI = 1 << 30, 1 << 20

@@ -17,9 +17,8 @@ from steersman.cluster.model import (
     Taint,
 )
 from steersman.cluster.state import ClusterState
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.default_spreading import scheduled_by
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import (
     LEAST_ALLOCATED,
     MOST_ALLOCATED,
     REQUESTED_TO_CAPACITY,
@@ -27,6 +26,7 @@ from steersman.policies.node_scores.kube_profile import (
     KubeProfile,
     ScoringStrategy,
 )
+from steersman.policies.kube_scheduler.spreading import scheduled_by
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import SpreadSelectors, Workload
 

@@ -17,7 +17,7 @@ from steersman.cluster.model import (
 )
 from steersman.cluster.state import ClusterState
 from steersman.core.handles import CoreDecider
-from steersman.policies.node_scores.plugin_scores import image_locality, images_on, preferred_weights, soft_taints
+from steersman.policies.kube_scheduler.arrays import image_locality, images_on, preferred_weights, soft_taints
 from steersman.policies.registry import resolve
 
 MI, GI = 1 << 20, 1 << 30

@@ -12,10 +12,10 @@ from steersman.agents.networks.score_networks import build, export
 from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import CLUSTER, GPU, View
-from steersman.policies.files.policy_file import Card, write_policy
+from steersman.policies.policy_file import Card, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator

@@ -10,11 +10,11 @@ from steersman.cluster.arrays import best_devices
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.objectives import summary
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import CLUSTER
 from steersman.policies.heuristics import RandomPolicy
-from steersman.policies.observations.live import LiveObservations
+from steersman.policies.live_observations import LiveObservations
 from steersman.workloads.profile import typical_pods
 
 

@@ -10,8 +10,8 @@ from steersman.cluster.state import ClusterState
 from steersman.objectives.registry import resolve
 from steersman.policies.base import Candidates
 from steersman.policies.features import TELEMETRY
-from steersman.policies.node_metrics.view import NodeMetricsView
-from steersman.policies.observations.telemetry_live import TelemetryObservations
+from steersman.policies.live_observations import TelemetryObservations
+from steersman.policies.node_metrics import NodeMetricsView
 
 BROKEN = -10.0
 EVERY = np.ones(3, dtype=np.bool_)

@@ -14,8 +14,8 @@ from steersman.apps.service.scoring.unknown_pods import TimeBudget
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
-from steersman.policies.decision.cluster_view import ClusterView
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
 from steersman.workloads.profile import TypicalPod
 

@@ -17,13 +17,12 @@ from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.provisional import RunningPodArrays, preemption, with_nominated
 from steersman.cluster.state import ClusterState
-from steersman.policies.base import Policy, renamed
-from steersman.policies.decision.cluster_view import ClusterView
-from steersman.policies.decision.contributions import Contribution
+from steersman.policies.base import Contribution, Policy, renamed
 from steersman.policies.decision.decider import Decider
+from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.decision.selection import NodeRule
-from steersman.policies.node_metrics.view import Telemetry
-from steersman.policies.node_scores.default_spreading import scheduled_by
+from steersman.policies.kube_scheduler.spreading import scheduled_by
+from steersman.policies.node_metrics import Telemetry
 from steersman.simulation.run import Simulator
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload

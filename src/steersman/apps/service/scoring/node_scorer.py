@@ -339,7 +339,7 @@ class NodeScorer:
 
         Returns:
             [K] the nodes that are left, in the order of the request, None if the limit restricts nothing; and the
-            outcome, see `policies.node_metrics.view.OUTCOMES`.
+            outcome, see `policies.node_metrics.OUTCOMES`.
         """
         decider = self.decider
         decider.follow()

@@ -14,11 +14,11 @@ import yaml
 
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.core.atomic_files import replacing
-from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_configuration import AKS_GROUP, AKS_KIND, EKS_FIELD, KIND, profiles_of
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_minors import MINORS
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.arguments import API_VERSION
+from steersman.policies.kube_scheduler.configuration import AKS_GROUP, AKS_KIND, EKS_FIELD, KIND, profiles_of
+from steersman.policies.kube_scheduler.minors import MINORS
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import (
     DEFAULT_PROFILE,
     PLUGINS,
     REQUESTED_TO_CAPACITY,

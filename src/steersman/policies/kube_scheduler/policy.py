@@ -12,10 +12,9 @@ from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import UsageError
 from steersman.orders.order import AGE, Order
-from steersman.policies.base import Candidates, Need, Policy, Scorer, ScoringContext
-from steersman.policies.decision.contributions import Contribution
+from steersman.policies.base import Candidates, Contribution, Need, Policy, Scorer, ScoringContext
 from steersman.policies.decision.selection import NodeRule, SelectionRules
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS, STORAGE, KubeProfile
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, PLUGINS, STORAGE, KubeProfile
 
 KUBE_DEFAULT = "kube-default"  # name of the policy of a kube-scheduler without a configuration
 STOCK_TUNED = "stock-tuned"  # name of the policy of a kube-scheduler with the configuration that simulations find

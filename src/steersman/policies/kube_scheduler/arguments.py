@@ -14,9 +14,9 @@ from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api import scheduling as api
 from steersman.cluster.objects.api.pods import PREFERRED, REQUIRED
 from steersman.cluster.objects.fields import FieldError, converted, indexed, one_of, required
-from steersman.policies.files.kube_plugins import check_plugin
-from steersman.policies.node_scores.kube_minors import MINORS
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.minors import MINORS
+from steersman.policies.kube_scheduler.plugins import check_plugin
+from steersman.policies.kube_scheduler.profile import (
     MOST_FREE,
     REQUESTED_TO_CAPACITY,
     STRATEGIES,

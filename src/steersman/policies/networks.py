@@ -23,7 +23,7 @@ class NetworkSpec:
         name: as `--network` and policy files have it.
         body: `module:Class` of its `agents.networks.score_networks.Body`, made from a
             `agents.networks.spec.NetworkConfig`.
-        opener: `module:function` that makes a `policies.networks.network.Network` of a policy file; "" where the core
+        opener: `module:function` that makes a `policies.network_policy.Network` of a policy file; "" where the core
             does. Its arguments are the file's name, its view, the outputs of each hidden layer, the normalisation
             (`none`, `layer` or `batch`, which is folded into the weights where that can be), and the arrays by name.
         help: text of `--help` after the name.

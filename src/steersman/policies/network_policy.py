@@ -1,31 +1,148 @@
-"""A learned policy that is a network: it observes what environments show, and chooses the node with the best score."""
+"""Policies that are networks: they observe what environments show, and choose the node with the best score.
+
+Networks of steersman are computed by the core, those of packages by what they bring.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.pod_query import PodQuery
-from steersman.core.errors import SteersmanError
+from steersman.core.errors import InputError, SteersmanError, input_error
 from steersman.core.event_loop import SLICE_SECONDS
+from steersman.core.handles import PolicyHandle
 from steersman.orders.order import AGE, Order
-from steersman.policies.base import Candidates, Need, Observations, Policy, Scorer, ScoringContext
-from steersman.policies.decision.contributions import Contribution, occlusion_contributions
+from steersman.policies.base import (
+    Candidates,
+    Contribution,
+    Need,
+    Observations,
+    Policy,
+    Scorer,
+    ScoringContext,
+    occlusion_contributions,
+)
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.features import TELEMETRY, View
-from steersman.policies.gpu_state.arrays import GPU_VIEW
-from steersman.policies.networks.layers import first_best
-from steersman.policies.networks.network import Network
-from steersman.policies.observations.observation import ObservationArrays
+from steersman.policies.learned_weights import GPU_VIEW
+from steersman.policies.observation import ObservationArrays
+
+MASKED = np.finfo(np.float32).min  # the score of a node that the pod does not fit on
+
+ROUNDING = 1e-5  # largest difference between scores of equal nodes, relative to the best score and at least to 1
 
 Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Arrays = Mapping[str, npt.NDArray[Any]]
+Shapes = dict[str, tuple[int, ...]]
+
+
+def check_arrays(file: str, shapes: Shapes, arrays: Arrays) -> None:
+    """Check arrays against the shapes they must have.
+
+    Raises:
+        InputError: one is missing, of another shape, or unknown.
+    """
+    for name, shape in shapes.items():
+        if name not in arrays:
+            raise InputError(file, "tensor", name, f"is missing; expected {list(shape)}")
+        if arrays[name].shape != shape:
+            raise InputError(file, "tensor", name, f"is of shape {list(arrays[name].shape)}; expected {list(shape)}")
+    for name in sorted(arrays.keys() - shapes.keys()):
+        raise InputError(file, "tensor", name, "is not one of this network's")
+
+
+def dense_shapes(group: str, inputs: int, hidden: tuple[int, ...], normalisation: str) -> Shapes:
+    """Return the shapes of a stack of layers; folded batch normalisation has no arrays of its own."""
+    shapes: Shapes = {}
+    for i, (width, outputs) in enumerate(pairwise((inputs, *hidden))):
+        shapes[f"{group}.{i}.weight"] = (outputs, width)
+        shapes[f"{group}.{i}.bias"] = (outputs,)
+        if normalisation == "layer":
+            shapes[f"{group}.{i}.norm.weight"] = shapes[f"{group}.{i}.norm.bias"] = (outputs,)
+    return shapes
+
+
+def head_shapes(width: int) -> Shapes:
+    """Return the shapes of a head that maps `width` numbers to a score."""
+    return {"head.weight": (1, width), "head.bias": (1,)}
+
+
+def first_best(scores: npt.NDArray[np.floating], nodes: Array) -> int:
+    """Return the row with the best of the scores, [N], the first of equals.
+
+    Equals are rows of `nodes`, [N, F], that are identical and score the same but for rounding: matrix products round
+    rows differently by their position, which must not decide between nodes.
+    """
+    best = int(scores.argmax())
+    near = np.flatnonzero(scores >= scores[best] - ROUNDING * max(1.0, abs(float(scores[best]))))
+    return int(near[(nodes[near] == nodes[best]).all(axis=1).argmax()])
+
+
+def first_bests(scores: npt.NDArray[np.floating], nodes: Array) -> npt.NDArray[np.int64]:
+    """Return [E] the first best rows of E observations: scores [E, N] and nodes [E, N, F]."""
+    return np.array([first_best(*each) for each in zip(scores, nodes, strict=True)], dtype=np.int64)
+
+
+class Network(Protocol):
+    """Score nodes for a pod."""
+
+    def scores(
+        self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.floating]:
+        """Return [N] scores, which are read where the mask is true.
+
+        Args:
+            nodes: [N, Fn] features of each node; a masked row of zeros is not a node.
+            pod: [Fp].
+            context: [Fc].
+            mask: [N] where the pod may run.
+            groups: [N, 2] index of the node's rack and server, -1: none.
+        """
+
+
+class CoreNetwork:
+    """The network of a policy file, computed by the core: see `core/src/networks.rs`.
+
+    Args:
+        file: its name, of which errors speak.
+        content: its bytes.
+
+    Raises:
+        InputError: it is of another network, or an array is missing, of another shape, or unknown.
+    """
+
+    def __init__(self, file: str, content: bytes) -> None:
+        self._arguments = file, content
+        try:
+            self._handle = PolicyHandle("", content)
+        except SteersmanError as error:
+            raise input_error(file, str(error)) from None
+
+    def __reduce__(self) -> tuple[type[CoreNetwork], tuple[str, bytes]]:
+        return CoreNetwork, self._arguments
+
+    def scores(
+        self, nodes: Array, pod: Array, context: Array, mask: Flags, groups: npt.NDArray[np.int32]
+    ) -> npt.NDArray[np.floating]:
+        """Return [N] scores, -inf where the mask forbids, see `Network`."""
+        return self._handle.scores(nodes, pod, context, mask.view(np.int8), groups.astype(np.int64))
+
+
+def joint_size(view: View) -> int:
+    """Return the number of features of a node, the pod and the cluster together."""
+    return len(view.node) + len(view.pod) + len(view.context)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

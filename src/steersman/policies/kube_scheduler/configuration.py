@@ -18,12 +18,12 @@ from steersman.cluster.objects.api import scheduling as api
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.cluster.objects.fields import FieldError, converted, indexed, kind_of, mapping, text
 from steersman.core.errors import InputError, UsageError
-from steersman.policies.files import kube_arguments as read
-from steersman.policies.files.kube_arguments import API_VERSION
-from steersman.policies.files.kube_plugins import MODELLED_FILTERS, enabled_plugins
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
-from steersman.policies.node_scores.kube_minors import NEWEST, rules_of
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler import arguments as read
+from steersman.policies.kube_scheduler.arguments import API_VERSION
+from steersman.policies.kube_scheduler.minors import NEWEST, rules_of
+from steersman.policies.kube_scheduler.plugins import MODELLED_FILTERS, enabled_plugins
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.profile import (
     MOST_FREE,
     PLUGINS,
     STORAGE,

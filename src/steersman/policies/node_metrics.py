@@ -1,4 +1,8 @@
-"""Metrics of a live cluster's nodes as the compiled core reads them: requests, measured values and a pod's limits.
+"""Metrics of a live cluster's nodes as the core reads them, and the rules that decide by them.
+
+`most-allocated`, `least-allocated`, `least-connections` and `latency-aware` are the objectives MA, LA, LC and P0 of
+Matranga's thesis (SoniaMatranga/SoniaMatrangaTesi) as rules: each takes the node that is best once the pod runs there.
+They are baselines and teachers, as kube-scheduler's default is (`core/src/metric_rules.rs`).
 
 The rules and the filter of hard limits are the same code as in simulation. A slot is a node, and every node is a zone
 of its own: its latency is its own, whatever its neighbours' are.
@@ -18,9 +22,28 @@ from steersman.cluster.arrays import CPU, PODS, NodeArrays
 from steersman.cluster.model import AGE_LIMIT, CONNECTIONS, CPU_USED, LATENCY, METRICS
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
+from steersman.core.errors import UsageError
 from steersman.core.handles import MetricsQuestion
 from steersman.prometheus.configuration import Assumptions, Configuration
 from steersman.prometheus.store import ALL_USERS, MetricStore, NodeMetricsArrays
+
+KUBE_DEFAULT, MOST_ALLOCATED, LEAST_ALLOCATED, LEAST_CONNECTIONS, LATENCY_AWARE = range(5)
+"""Numbers of the rules in the core."""
+
+METRIC_RULES = {
+    "kube-default": KUBE_DEFAULT,
+    "most-allocated": MOST_ALLOCATED,
+    "least-allocated": LEAST_ALLOCATED,
+    "least-connections": LEAST_CONNECTIONS,
+    "latency-aware": LATENCY_AWARE,
+}
+
+
+def rule_number(name: str) -> int:
+    if name not in METRIC_RULES:
+        raise UsageError(f"unknown rule {name!r}; known are {', '.join(METRIC_RULES)}")
+    return METRIC_RULES[name]
+
 
 HISTORY_SECONDS = 600.0
 REUSE_SECONDS = 1.0  # values are reused for so long unless new ones arrive, and found to be stale so late

@@ -23,14 +23,19 @@ from steersman.orders.registry import PolicyOrder, from_policy_order, to_policy_
 from steersman.policies.base import Policy, renamed, with_own_order, with_profile
 from steersman.policies.embedded_profile import ProfileCard, embed_profile, is_profile_tensor, open_prepared, split
 from steersman.policies.features import POD_KINDS, VIEWS, View
-from steersman.policies.gpu_state.arrays import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.heuristics import HEURISTIC_IDS, HeuristicPolicy, heuristic
-from steersman.policies.kube_scheduler import KubeSchedulerPolicy
+from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
+from steersman.policies.learned_weights import GPU_VIEW, RULE_COUNT, WEIGHTS
 from steersman.policies.linear import LinearPolicy
-from steersman.policies.networks.layers import check_arrays, dense_shapes, head_shapes
-from steersman.policies.networks.network import CoreNetwork, Network
-from steersman.policies.networks.policy import NetworkPolicy
-from steersman.policies.networks.registry import NORMALISATIONS, NetworkSpec, find_network, network_names
+from steersman.policies.network_policy import (
+    CoreNetwork,
+    Network,
+    NetworkPolicy,
+    check_arrays,
+    dense_shapes,
+    head_shapes,
+)
+from steersman.policies.networks import NORMALISATIONS, NetworkSpec, find_network, network_names
 from steersman.policies.portfolio_policy import PORTFOLIO, PortfolioPolicy
 from steersman.version import __version__
 from steersman.workloads.workload import Workload

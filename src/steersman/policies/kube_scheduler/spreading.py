@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import Pod, PodClass, PodSelector, Requirement, TopologySpread
-from steersman.policies.node_scores.kube_profile import KubeProfile
+from steersman.policies.kube_scheduler.profile import KubeProfile
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 CLASSES_KEPT = 10_000  # classes that a reader remembers, since pods of a live cluster come and go

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from steersman.cluster.constraints.node import FEATURES_FILTER, NODE_AFFINITY_FILTER, NODE_AFFINITY_PREFILTER
 from steersman.cluster.objects.api import scheduling as api
 from steersman.cluster.objects.fields import FieldError, indexed, required
-from steersman.policies.node_scores.kube_minors import MINORS, MinorRules
-from steersman.policies.node_scores.kube_profile import DEFAULT_PROFILE, PLUGINS
+from steersman.policies.kube_scheduler.minors import MINORS, MinorRules
+from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, PLUGINS
 
 FILTER, SCORE = "filter", "score"
 _FILTERS, _SCORES = ("preFilter", FILTER), ("preScore", SCORE)

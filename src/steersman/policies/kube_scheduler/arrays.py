@@ -1,6 +1,13 @@
-"""Arrays of kube-scheduler's decisions: node order of the snapshot, static scores, selectors of default spreading.
+"""Arrays of kube-scheduler's decisions: node order of the snapshot, static scores, scored resources, selectors.
 
-Source: Kubernetes 1.37.2, pkg/scheduler/backend/cache/node_tree.go and pkg/scheduler/framework/plugins.
+Static scores are those of single nodes that do not depend on the pods there: taints, preferred nodes, images. The
+arithmetic equals that of kube-scheduler 1.37 bit for bit: 64-bit integers, floats in the same order.
+
+NodeResourcesFit and NodeResourcesBalancedAllocation score any resources. Devices in a node's mask count in milli, so
+that pods may request shares; of whole devices the scores are kube-scheduler's.
+
+Source: Kubernetes 1.37.2, pkg/scheduler/backend/cache/node_tree.go and
+pkg/scheduler/framework/plugins/{tainttoleration,nodeaffinity,imagelocality,noderesources}.
 """
 
 from __future__ import annotations
@@ -12,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from steersman.cluster.constraints.node import restricted_names
-from steersman.cluster.model import Constraints, Node
+from steersman.cluster.arrays import CPU, EPHEMERAL, EXTENDED, MEMORY
+from steersman.cluster.constraints.node import NodeTable, nodes_matching_term, restricted_names, tolerates
+from steersman.cluster.model import GPU_RESOURCES, Constraints, Node, PreferredNodeTerm, Toleration
 from steersman.cluster.state import ClusterState
-from steersman.policies.node_scores.default_spreading import DefaultSelectors
-from steersman.policies.node_scores.kube_minors import COUNTED, UNCOUNTED, MinorRules
-from steersman.policies.node_scores.kube_profile import (
+from steersman.policies.kube_scheduler.minors import COUNTED, UNCOUNTED, MinorRules
+from steersman.policies.kube_scheduler.profile import (
     DEFAULT_PROFILE,
     IMAGES,
     PREFERRED_NODES,
@@ -25,15 +32,141 @@ from steersman.policies.node_scores.kube_profile import (
     TAINTS,
     KubeProfile,
 )
-from steersman.policies.node_scores.plugin_scores import (
-    SOFT_EFFECT,
-    image_locality,
-    images_on,
-    preferred_weights,
-    soft_taints,
-)
-from steersman.policies.node_scores.scored_resources import ScoredResources, scored_resources
+from steersman.policies.kube_scheduler.spreading import DefaultSelectors
 from steersman.workloads.workload import SpreadSelectors
+
+NO_COLUMN = -1
+_NATIVE = {"cpu": CPU, "memory": MEMORY, "ephemeral-storage": EPHEMERAL}
+
+
+class ScoredResources(NamedTuple):
+    """Resources whose use is scored, with what is offered and requested under their names.
+
+    E entries: the resources of NodeResourcesFit, then those of NodeResourcesBalancedAllocation; none of a plugin that
+    scores as by default, for which a loop over CPU and memory is faster. N node slots, K distinct constraints of
+    classes (`ClassArrays.constraint`), P points.
+
+    Attributes:
+        fit: number of entries of NodeResourcesFit.
+        strategy: its scoring strategy (`kube_profile.STRATEGIES`).
+        balances_change: see `MinorRules`.
+        entries: [E, 2] int64: column in resource matrices, `NO_COLUMN` if no node counts it; weight.
+        offered: [E, N] bool, whether the devices in a node's mask are offered under this name.
+        requested: [E, K] bool, whether pods with these constraints request their GPUs by this name.
+        shape: [P, 2] int64: utilization in percent, score in 0..100.
+    """
+
+    fit: int
+    strategy: int
+    balances_change: bool
+    entries: npt.NDArray[np.int64]
+    offered: npt.NDArray[np.bool_]
+    requested: npt.NDArray[np.bool_]
+    shape: npt.NDArray[np.int64]
+
+
+def scored_resources(state: ClusterState, profile: KubeProfile) -> ScoredResources:
+    """Return what a profile scores of the state's nodes and classes.
+
+    Devices and requests without a name, as in openb, count as the first GPU resource of each plugin.
+    """
+    fit = () if profile.fit == DEFAULT_PROFILE.fit else profile.fit.resources
+    is_default = profile.minor.balances_change and profile.balanced == DEFAULT_PROFILE.balanced
+    plugins = (fit, () if is_default else tuple((name, 1) for name in profile.balanced))
+    columns = {name: column for column, name in enumerate(state.resources, EXTENDED)} | _NATIVE
+    classes = state.class_arrays
+    _, first = np.unique(classes.constraint, return_index=True)
+    names_requested = [state.classes[c].requests.gpu_resource for c in first]
+    entries, offered, requested = [], [], []
+    for resources in plugins:
+        nameless = next((name for name, _ in resources if name in GPU_RESOURCES), None)
+        for name, weight in resources:
+            entries.append((columns.get(name, NO_COLUMN), weight))
+            is_gpu = name in GPU_RESOURCES
+            offered.append([is_gpu and _offers(node, name, name == nameless) for node in state.nodes])
+            requested.append([each == name or (not each and name == nameless) for each in names_requested])
+    return ScoredResources(
+        fit=len(fit),
+        strategy=profile.fit.kind,
+        balances_change=profile.minor.balances_change,
+        entries=np.array(entries, dtype=np.int64).reshape(-1, 2),
+        offered=np.array(offered, dtype=np.bool_).reshape(len(entries), len(state.nodes)),
+        requested=np.array(requested, dtype=np.bool_).reshape(len(entries), len(first)),
+        shape=np.array(profile.fit.shape, dtype=np.int64).reshape(-1, 2),
+    )
+
+
+def _offers(node: Node | None, name: str, is_nameless: bool) -> bool:
+    if node is None or not node.gpu_count:
+        return False
+    return name in node.gpu_resources if node.gpu_resources else is_nameless
+
+
+MAX_SCORE = 100
+SOFT_EFFECT = "PreferNoSchedule"
+
+MIN_IMAGE_BYTES = 23 << 20
+MAX_IMAGE_BYTES = 1000 << 20
+"""Bytes of a pod's images on a node that score 0, and bytes per container that score 100."""
+
+
+class Image(NamedTuple):
+    """Container image on nodes: its size in bytes as the first node reports it, and the slots that have it."""
+
+    size: int
+    slots: list[int]
+
+
+def images_on(nodes: Sequence[Node | None]) -> dict[str, Image]:
+    """Return the images of all nodes by name."""
+    images: dict[str, Image] = {}
+    for slot, node in enumerate(nodes):
+        if node is not None:
+            for name, size in node.images.items():
+                images.setdefault(name, Image(size, [])).slots.append(slot)
+    return images
+
+
+def image_locality(
+    images: Mapping[str, Image], names: Sequence[str], counted: int, nodes: int, slots: int
+) -> npt.NDArray[np.int64]:
+    """Return scores 0..100, [N], of the bytes of a pod's images on each node, weighted by their shares of nodes.
+
+    Args:
+        images: images of the nodes by name.
+        names: images of all containers, init containers and volumes; an image used twice counts twice.
+        counted: number of those that bound the score.
+        nodes: number of nodes.
+        slots: N, the number of slots, free ones included.
+    """
+    total = np.zeros(slots, dtype=np.int64)
+    for name in names:
+        image = images.get(name)
+        if image is not None:
+            # Scaled per image and truncated before adding, as scaledImageScore does.
+            total[image.slots] += int(float(image.size) * (len(image.slots) / nodes))
+    most = MAX_IMAGE_BYTES * max(counted, 1)
+    excess: npt.NDArray[np.int64] = np.clip(total, MIN_IMAGE_BYTES, most) - MIN_IMAGE_BYTES
+    return MAX_SCORE * excess // (most - MIN_IMAGE_BYTES)
+
+
+def soft_taints(nodes: Sequence[Node | None], tolerations: Sequence[Toleration]) -> npt.NDArray[np.int64]:
+    """Return the number of untolerated PreferNoSchedule taints of each node, [N]."""
+    counts = np.zeros(len(nodes), dtype=np.int64)
+    for slot, node in enumerate(nodes):
+        for taint in node.taints if node is not None else ():
+            if taint.effect == SOFT_EFFECT and not any(tolerates(toleration, taint) for toleration in tolerations):
+                counts[slot] += 1
+    return counts
+
+
+def preferred_weights(table: NodeTable, preferred: Sequence[PreferredNodeTerm]) -> npt.NDArray[np.int64]:
+    """Return the summed weights of the preferred node affinity terms that each node matches, [N]."""
+    weights = np.zeros(len(table), dtype=np.int64)
+    for preference in preferred:
+        weights[nodes_matching_term(table, preference.term)] += preference.weight
+    return weights
+
 
 # Columns of `KubeArrays.constraints` after those of the static plugins.
 INCLUDED_ROW, FIRST, LAST = range(STATIC, STATIC + 3)

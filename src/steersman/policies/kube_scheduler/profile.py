@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from steersman.cluster.constraints.node import FEATURES_FILTER
 from steersman.cluster.model import Constraints, PreferredNodeTerm, ProfileRules, Requests
-from steersman.policies.node_scores.kube_minors import MINORS, NEWEST, MinorRules
+from steersman.policies.kube_scheduler.minors import MINORS, NEWEST, MinorRules
 
 TAINTS, PREFERRED_NODES, IMAGES, SPREADING, AFFINITY, FIT, BALANCED = range(7)
 """Score plugins, in the order of `KubeArrays.weights`."""

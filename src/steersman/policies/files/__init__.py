@@ -1,1 +1,0 @@
-"""Policy files: weights with a model card."""

@@ -1,0 +1,1 @@
+"""kube-scheduler as policies: its profiles, their configuration, and what its plugins read."""

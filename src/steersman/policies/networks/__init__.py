@@ -1,1 +1,0 @@
-"""Learned policies that are networks, evaluated without PyTorch."""

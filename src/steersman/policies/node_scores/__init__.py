@@ -1,1 +1,0 @@
-"""Compiled scores of one node: published heuristics and the plugins of kube-scheduler."""
