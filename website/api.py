@@ -29,7 +29,7 @@ CLASSES = {
     "Extensions": (
         "steersman.policies.user_policy.PolicyProtocol",
         "steersman.policies.base.Policy",
-        "steersman.objectives.measures.Objective",
+        "steersman.objectives.objective.Objective",
         "steersman.workloads.formats.base.WorkloadFormat",
         "steersman.workloads.formats.base.FormatContent",
         "steersman.agents.registry.AlgorithmSpec",

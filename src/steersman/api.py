@@ -30,7 +30,7 @@ from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
 from steersman.evaluation.experiment import Experiment, generated_experiment
 from steersman.evaluation.generated import GeneratedOptions
 from steersman.objectives import registry as objectives
-from steersman.objectives.measures import Objective
+from steersman.objectives.objective import Objective
 from steersman.orders import registry as orders
 from steersman.orders.order import Order
 from steersman.policies import networks

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from steersman.agents.evolution.orders import OrderSearch, OrderSearchConfig, OrderTask, learned_order, waits_under
 from steersman.cluster.model import Node
-from steersman.orders.order import parse_run_times
+from steersman.orders.order import parse_estimates
 from steersman.orders.registry import find_order
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
@@ -185,7 +185,7 @@ def _task() -> OrderTask:
     known = families(training=True)
     # Of each family as many, in turn.
     workloads = tuple(family[k % len(family)] for k in range(len(known["generated"])) for family in known.values())
-    sources = tuple(map(parse_run_times, SOURCES))
+    sources = tuple(map(parse_estimates, SOURCES))
     return OrderTask(workloads, Arrivals(0.0, TRAINED_PART), cost, resolve(POLICY), REFERENCE, sources)
 
 
@@ -208,7 +208,7 @@ def _compare(asked: Json) -> Json:
     """
     workloads, source = families(training=False)[asked["family"]], asked["source"]
     orders = {name: find_order(f"{name}@{source}") for name in ("age", *asked["rules"])}
-    aged = replace(REFERENCE, ageing=AGEING, run_times=parse_run_times(source))
+    aged = replace(REFERENCE, ageing=AGEING, run_times=parse_estimates(source))
     orders["learned"] = learned_order(aged, np.array(asked["weights"]))
     arrivals = Arrivals(TRAINED_PART, 1.0)
     values: dict[str, list[list[float]]] = {name: [] for name in orders}

@@ -20,7 +20,7 @@ from steersman.agents.evolution.orders import (
     waits_under,
 )
 from steersman.orders import scores
-from steersman.orders.order import NO_ONE, Order, RunTimes
+from steersman.orders.order import NO_ONE, Estimates, Order
 from steersman.orders.scores import LINEAR
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
@@ -46,7 +46,7 @@ from studies.queues.sequences import (
 )
 from studies.queues.traces import arrivals_of
 
-ORACLE = RunTimes("oracle")
+ORACLE = Estimates("oracle")
 """The traces state no estimates, so the run time stands for it in every column."""
 
 Floats = npt.NDArray[np.float64]
@@ -185,7 +185,7 @@ def slowdown(waits: Waits) -> float:
 def played(name: str, order: Order, first: Sequence[int]) -> list[float]:
     """Return the mean bounded slowdown of an order in each sequence of a trace."""
     simulator, plan = _simulator(name), arrivals_of(trace(name))
-    policy = with_order(resolve("best-fit"), replace(order, run_times=ORACLE))
+    policy = with_order(resolve("best-fit"), replace(order, estimates=ORACLE))
     return [slowdown(waits_under(policy, simulator, window(plan, each, JOBS), 1)) for each in first]
 
 
@@ -280,7 +280,7 @@ def chosen_training(trainings: Sequence[Json]) -> Json:
 
 def _train(at: Desk, training: TrainingRun, config: OrderSearchConfig, start: Floats | None) -> Json:
     """Train one order, and return its weights, what they took, and its slowdowns on both traces."""
-    reference = Order("reference", scores.SHORTEST, NO_ONE, run_times=ORACLE)
+    reference = Order("reference", scores.SHORTEST, NO_ONE, estimates=ORACLE)
     names = _generated_names(at.quick) if LEARNERS[training.learner].generated else tuple(TRACES)
     task = OrderTask(tuple(trace(name) for name in names), WindowDraw(), slowdown, resolve("best-fit"), reference)
     progress = Progress(at.say, f"{training.part}, generations")

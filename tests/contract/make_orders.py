@@ -13,7 +13,7 @@ from steersman.cluster.model import Node
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.state import ClusterState
 from steersman.orders.live_order import ClusterSize, cluster_size
-from steersman.orders.order import SOURCES, RunTimes
+from steersman.orders.order import SOURCES, Estimates
 
 FILE = FOLDER / "orders.json"
 SEED, PODS = 11, 40
@@ -60,7 +60,7 @@ def _pod(random: Random, number: int, gpus: int) -> dict[str, Any]:
 
 def _answer(pod: dict[str, Any], size: ClusterSize) -> Json:
     decoded = pod_from_object(pod)
-    known = {source: RunTimes(source).known(decoded) for source in SOURCES if source != "oracle"}
+    known = {source: Estimates(source).known(decoded) for source in SOURCES if source != "oracle"}
     # JSON has no NaN, which stands for an estimate from the history.
     stated = {source: None if np.isnan(seconds) else seconds for source, seconds in known.items()}
     return {"size": size.of(decoded.requests), "owner": decoded.owner, "stated": stated}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from steersman.cluster.model import Pod
 from steersman.core.handles import Standing
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.policies.base import Policy
 from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.prediction.moment import RECENT_SECONDS, Arrived, ClusterMoment, Spell
@@ -59,7 +59,7 @@ class SimulatedHistory:
         ended.sort(key=lambda k: self.end[k])
         runs = [int(k) for k in came if self.start[k] <= now < self.end[k]]
         waits = [int(k) for k in came if self.start[k] > now]
-        history = LiveHistory()
+        history = RunTimeHistory()
         for k in ended:
             history.note(pods[k], self._ran(k, self.end[k]))
         recorded = [Recorded(names[self.run.node[k]], int(self.run.devices[k])) for k in runs]

@@ -16,10 +16,10 @@ from tests.support.waking import Object, Verb
 from steersman.apps.scheduler.ordering import QueuedPod
 from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
 from steersman.orders.order import Order
 from steersman.orders.registry import find_order
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve
@@ -68,7 +68,7 @@ class VirtualScheduler:
             self.reports,  # type: ignore[arg-type]
             SchedulerOptions(),
             clock=self.time,
-            order=None if order is None else live_order(order, LiveHistory()),
+            order=None if order is None else live_order(order, RunTimeHistory()),
         )
         self.cache, self.queue = self.scheduler.cache, self.scheduler.queue
         self.scheduler.decider = best_fit(self.cache)

@@ -20,7 +20,7 @@ from steersman.core.errors import SteersmanError, UsageError
 from steersman.envs.deployments import DeploymentsOptions
 from steersman.evaluation.results import METRICS, RESULTS, SUMMARY
 from steersman.objectives import registry as objectives
-from steersman.objectives.measures import Objective
+from steersman.objectives.objective import Objective
 from steersman.policies import registry
 from steersman.policies.base import Policy
 

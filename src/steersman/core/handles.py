@@ -680,7 +680,7 @@ class CoreOrder:
 def rewards_of(numbers: Integers, weights: Floats, before: Floats, after: Floats) -> Floats:
     """Return the rewards of actions, [E], from the states before and after them, [E, 16], see `objectives.summary`.
 
-    `numbers`, `weights`: [K] of `objectives.measures`.
+    `numbers`, `weights`: [K] of `objectives.objective`.
     """
     rewards = np.empty(len(before))
     states = (np.ascontiguousarray(each, dtype=np.float64) for each in (before, after))

@@ -17,7 +17,7 @@ from steersman.core.handles import NO_LIMIT, CoreOrder, CoreRunTimes, RunProgres
 from steersman.envs.base import check_limits, known_options, make_options
 from steersman.envs.workload import WorkloadLike, workload_of
 from steersman.orders import scores
-from steersman.orders.order import ANYBODY, OVERTAKING, Order, parse_run_times
+from steersman.orders.order import ANYBODY, OVERTAKING, Order, parse_estimates
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
@@ -98,7 +98,7 @@ class QueueEnv(gymnasium.Env[Observation, np.int64]):
             "agent",
             scores.EXTERNAL,
             OVERTAKING[self.options.overtaking],
-            run_times=parse_run_times(self.options.estimates),
+            estimates=parse_estimates(self.options.estimates),
         )
         self._policy = with_order(resolve(self.options.policy), order)
         count = self.options.max_jobs

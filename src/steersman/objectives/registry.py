@@ -1,7 +1,7 @@
 """Objectives by name, and weighted sums of them such as `allocation=1,fragmentation=0.5`.
 
 An installed package adds one by an entry point of the group `steersman.objectives` that leads to an `Objective` of
-`measures`; `--objective module:NAME` names one that is not installed.
+`objective`; `--objective module:NAME` names one that is not installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from steersman.cluster.gpu_units import gpu_milli, requested_milli
 from steersman.cluster.model import Node, Pod
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import Registry, attribute_errors
-from steersman.objectives.measures import BUILT_IN, UNCOMPILED, Floats, Objective
+from steersman.objectives.objective import BUILT_IN, UNCOMPILED, Floats, Objective
 
 LIMIT = "max-kind-loss"  # name of the limit of what any kind of pod may lose, after an objective or a portfolio's name
 

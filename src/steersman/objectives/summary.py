@@ -12,7 +12,7 @@ import numpy.typing as npt
 from steersman.cluster.arrays import CPU, MEMORY, PODS, NodeArrays
 from steersman.cluster.model import GPU_MILLI
 from steersman.core.handles import fragments, named, rewards_of
-from steersman.objectives.measures import Floats
+from steersman.objectives.objective import Floats
 from steersman.objectives.registry import WeightedObjectives
 from steersman.workloads.profile import ProfileArrays
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from steersman.core.errors import UsageError
-from steersman.objectives import measures
+from steersman.objectives import objective
 from steersman.objectives.registry import WeightedObjectives
 
 LEAST_CONNECTIONS, LATENCY_AWARE = 100, 101
-"""Numbers of the objectives that need metrics; the others are those of `measures`, of the CPU that is used."""
+"""Numbers of the objectives that need metrics; the others are those of `objective`, of the CPU that is used."""
 
 TELEMETRY_OBJECTIVES = {
-    "balance": measures.BALANCE,
-    "most-allocated": measures.MOST_ALLOCATED,
-    "least-allocated": measures.LEAST_ALLOCATED,
+    "balance": objective.BALANCE,
+    "most-allocated": objective.MOST_ALLOCATED,
+    "least-allocated": objective.LEAST_ALLOCATED,
     "least-connections": LEAST_CONNECTIONS,
     "latency-aware": LATENCY_AWARE,
 }

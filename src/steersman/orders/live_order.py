@@ -18,8 +18,8 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.handles import CoreOrder, Heads
 from steersman.orders import scores
-from steersman.orders.live_history import LiveHistory, written
 from steersman.orders.order import ANYBODY, EASY, NO_ONE, Order
+from steersman.orders.run_time_history import RunTimeHistory, written
 
 CPU_MILLI = 1000.0
 
@@ -81,13 +81,13 @@ SIZES_KEPT = 10_000
 
 def check_live(order: Order) -> None:
     """Raise UsageError for an order that a live scheduler cannot follow."""
-    if order.run_times.source == "oracle":
+    if order.estimates.source == "oracle":
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
     if order.commits and order.uses_delay:
         raise UsageError(f"order {order.name}: only simulations know its input delay; expected one trained without")
 
 
-def live_order(order: Order, history: LiveHistory) -> LiveOrder | None:
+def live_order(order: Order, history: RunTimeHistory) -> LiveOrder | None:
     """Return an order of waiting pods, None if the oldest goes first and everybody may always overtake.
 
     Raises UsageError.
@@ -104,7 +104,7 @@ class LiveOrder:
     called with the error of a user's order.
     """
 
-    def __init__(self, order: Order, history: LiveHistory, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, order: Order, history: RunTimeHistory, clock: Callable[[], float] = time.monotonic) -> None:
         self.order, self.history = order, history
         self.size = ClusterSize()
         self.free: Callable[[], float] = lambda: 1.0
@@ -160,7 +160,7 @@ class LiveOrder:
                 size = self._size_of(pod.requests)
                 given = self._given(pod, size)
         elif self._kind != scores.FAIR:
-            size, stated = self._size_of(pod.requests), self.order.run_times.known(pod)
+            size, stated = self._size_of(pod.requests), self.order.estimates.known(pod)
         group, waits_for_owner = self._core.join(pod.priority, size, given, stated, *self._kind_of(pod, stated))
         if self._kind == scores.FAIR:
             self._pods[group] += 1
@@ -207,7 +207,7 @@ class LiveOrder:
         return self._core.estimate(group)
 
     def expected_seconds(self, pod: Pod) -> float:
-        stated = self.order.run_times.known(pod)
+        stated = self.order.estimates.known(pod)
         if not math.isnan(stated):
             return stated
         if self._expected_version != self.history.version:

@@ -33,7 +33,7 @@ ERROR_SEED = 9_001
 
 
 @dataclass(frozen=True, slots=True)
-class RunTimes:
+class Estimates:
     """Where estimates of run times come from.
 
     Attributes:
@@ -72,7 +72,7 @@ class RunTimes:
         return math.nan if self.source == "auto" else UNKNOWN_SECONDS
 
 
-AUTO = RunTimes()
+AUTO = Estimates()
 _NUMBER_OF_RUN = re.compile(r"-\d{8,}\Z", re.ASCII)
 
 
@@ -84,16 +84,16 @@ def recurring_owner(owner: str) -> str:
     return _NUMBER_OF_RUN.sub("", owner)
 
 
-def parse_run_times(text: str) -> RunTimes:
+def parse_estimates(text: str) -> Estimates:
     """Return the source of a text such as `history`, `oracle` or `oracle:3`. Raises UsageError."""
     name, _, error = text.partition(":")
     if name not in SOURCES or (error and name != "oracle"):
         raise UsageError(f"estimates {text!r} are unknown; expected {', '.join(SOURCES)} or oracle:FACTOR")
     if not error:
-        return RunTimes(name)
+        return Estimates(name)
     if not re.fullmatch(r"\d{1,3}(\.\d{1,3})?", error, re.ASCII) or float(error) < 1:
         raise UsageError(f"estimates {text!r}: the factor {error!r} must be a number of at least 1")
-    return RunTimes(name, float(error))
+    return Estimates(name, float(error))
 
 
 Floats = npt.NDArray[np.float64]
@@ -112,7 +112,7 @@ class Order:
         overtaking: one of the values of `OVERTAKING`.
         weights: of a learned order.
         ageing: seconds after which a pod goes before all others of its priority, with a reservation; inf: never.
-        run_times: where estimated run times come from.
+        estimates: where estimated run times come from.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Order:
     overtaking: int = ANYBODY
     weights: tuple[float, ...] = ()
     ageing: float = math.inf
-    run_times: RunTimes = AUTO
+    estimates: Estimates = AUTO
 
     @property
     def uses_estimates(self) -> bool:
@@ -130,7 +130,7 @@ class Order:
 
     @property
     def learns_run_times(self) -> bool:
-        return self.uses_estimates and self.run_times.uses_history
+        return self.uses_estimates and self.estimates.uses_history
 
     @property
     def commits(self) -> bool:

@@ -22,7 +22,7 @@ from steersman.core.extensions import Registry, attribute_errors
 from steersman.core.handles import OrderFileHandle
 from steersman.core.quantities import duration_literal, duration_seconds
 from steersman.orders import scores
-from steersman.orders.order import AGE, ANYBODY, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, parse_run_times
+from steersman.orders.order import AGE, ANYBODY, AUTO, BUILT_IN, OVERTAKING, SOURCES, Order, parse_estimates
 from steersman.orders.scores import LEARNED
 
 # Order files (safetensors): the weights of a learned order, and a card of how it was made. Nothing in such a file is
@@ -90,12 +90,12 @@ def open_order(file: Path) -> tuple[OrderCard, Order]:
     except (msgspec.MsgspecError, ValueError) as error:
         raise InputError(file, "", "", f"is no order file of this version of steersman: {error}") from None
     try:
-        run_times = parse_run_times(card.estimates)
+        estimates = parse_estimates(card.estimates)
     except UsageError as error:
         raise InputError(file, "", "estimates", str(error)) from None
     ageing = math.inf if card.ageing is None else card.ageing
     weights = tuple(opened.weights.tolist())
-    return card, Order(card.name, LEARNED, OVERTAKING[card.overtaking], weights, ageing, run_times)
+    return card, Order(card.name, LEARNED, OVERTAKING[card.overtaking], weights, ageing, estimates)
 
 
 def _opened(file: Path) -> OrderFileHandle:
@@ -181,7 +181,7 @@ def from_policy_order(file: str | Path, stored: PolicyOrder) -> Order | None:
 
 def to_policy_order(order: Order) -> PolicyOrder:
     """Return an order as the card of a policy file has it, see `from_policy_order`."""
-    name, times = order.name.partition("@")[0], order.run_times
+    name, times = order.name.partition("@")[0], order.estimates
     if order.score == scores.LEARNED:
         names = {value: name for name, value in OVERTAKING.items()}
         name = LEARNED_NAME if order.overtaking == ANYBODY else f"{LEARNED_NAME}:{names[order.overtaking]}"
@@ -253,7 +253,7 @@ def _with_settings(spec: str, order: Order, text: _Text) -> Order:
         order = replace(order, overtaking=OVERTAKING[text.overtaking])
     if text.ageing:
         order = replace(order, ageing=_ageing(spec, text.ageing))
-    return replace(order, run_times=parse_run_times(text.estimates)) if text.estimates else order
+    return replace(order, estimates=parse_estimates(text.estimates)) if text.estimates else order
 
 
 def _ageing(spec: str, text: str) -> float:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from steersman.cluster.state import ClusterState
 from steersman.core.counting import first_names
 from steersman.core.handles import lacks_room
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.policies.decision.description import described_cluster
 from steersman.policies.embedded_profile import EmbeddedProfile
 from steersman.policies.leftovers import LeftoverTables, leftover_arrays, leftover_tables
@@ -32,7 +32,7 @@ class PreparedWorkload:
     """
 
     def __init__(
-        self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
+        self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: RunTimeHistory | None = None
     ) -> None:
         self.workload = workload
         self.profile = typical_pods(workload.pods[i] for i in workload.demand()) if profile is None else profile

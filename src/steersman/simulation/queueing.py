@@ -15,8 +15,8 @@ from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
 from steersman.core.handles import BINS
 from steersman.orders import scores
-from steersman.orders.live_history import LEVELS, LiveHistory
 from steersman.orders.order import Order, recurring_owner
+from steersman.orders.run_time_history import LEVELS, RunTimeHistory
 from steersman.policies.decision.description import Arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
@@ -34,7 +34,7 @@ class QueueInputs:
     workload: Workload  # the workload
     state: ClusterState  # its cluster, with the classes and labels of all pods
     class_id: Ints  # [P] class
-    past: LiveHistory | None = None  # run times of what ended before the run; None: nothing has
+    past: RunTimeHistory | None = None  # run times of what ended before the run; None: nothing has
 
     @cached_property
     def past_counts(self) -> Floats:
@@ -210,9 +210,9 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
     counts = np.zeros((0, BINS))
     if order.uses_estimates:
         arriving: list[Pod] = [workload_pods[i] for i in pods]
-        stated = order.run_times.stated(arriving, plan.duration, seed)
+        stated = order.estimates.stated(arriving, plan.duration, seed)
         columns.append(np.unique(stated[coming], return_inverse=True)[1])
-        if order.run_times.uses_history:
+        if order.estimates.uses_history:
             keys, counts = known.history_keys[pods], known.past_counts
             columns.append(keys[coming, -1])
     if order.score == scores.FAIR:

@@ -24,8 +24,8 @@ from steersman.core.errors import SteersmanError
 from steersman.core.handles import NOWHERE, CoreEngine, Standing, Stop
 from steersman.objectives.registry import WeightedObjectives
 from steersman.objectives.summary import fragmented_milli, summary_of
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.order import AGE
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.policies.base import (
     Candidates,
     Need,
@@ -84,7 +84,7 @@ class Simulator(PreparedWorkload):
     """A workload prepared once for many runs, see `PreparedWorkload`."""
 
     def __init__(
-        self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: LiveHistory | None = None
+        self, workload: Workload, profile: tuple[TypicalPod, ...] | None = None, past: RunTimeHistory | None = None
     ) -> None:
         super().__init__(workload, profile, past)
         self._given_profile, self._past = profile, past

@@ -1,8 +1,8 @@
-"""An objective that is not steersman's, in one file: balance (see `objectives.measures`) once more, in NumPy."""
+"""An objective that is not steersman's, in one file: balance (see `objectives.objective`) once more, in NumPy."""
 
 import numpy as np
 
-from steersman.objectives.measures import Objective
+from steersman.objectives.objective import Objective
 from steersman.objectives.summary import CPU_NODES, CPU_SHARE, CPU_SQUARE
 
 

@@ -10,7 +10,7 @@ import yaml
 from tests.support.errors import check_text
 
 from steersman.cli.main import main
-from steersman.orders.live_history import LiveHistory, write_run_times
+from steersman.orders.run_time_history import RunTimeHistory, write_run_times
 
 
 def at(minutes: int) -> str:
@@ -319,7 +319,7 @@ def test_run_times_of_a_file_replace_those_of_the_cluster(
 ) -> None:
     """In an empty history the running pod may take days."""
     kept = tmp_path / "run-times.json"
-    write_run_times(kept, LiveHistory().copy())
+    write_run_times(kept, RunTimeHistory().copy())
     assert main(["wait", "--pod", "waits", "--run-times", str(kept), "--format", "json", *files]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["p50"] > 500

@@ -29,8 +29,8 @@ from steersman.core.handles import CoreDecider
 from steersman.core.interface import FUNCTIONS
 from steersman.core.library import LIBRARY, MODULE, NativeCore
 from steersman.core.portable import FULL, LOST, PortableCore
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.registry import find_order
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.policies.registry import resolve
 
 needs_native = pytest.mark.skipif(not LIBRARY.exists(), reason="`make core` builds it (needs Rust)")
@@ -80,7 +80,7 @@ def live_orders() -> None:
         ]
         queue = test_queue_order.queue_of(order, clock)
         test_queue_order.compare(queue, test_queue_order.PlainQueue(clock, order), clock, steps)
-    history = LiveHistory(9)
+    history = RunTimeHistory(9)
     for k in range(50):
         pod = Pod("p", PodClass(Requests(cpu_milli=1 + k % 4)), namespace=f"n{k % 3}", owner=f"Job/{'x' * (k % 5)}")
         history.note(pod, 2.0**k)

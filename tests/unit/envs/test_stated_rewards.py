@@ -17,7 +17,7 @@ from steersman.cluster.arrays import CPU, PODS
 from steersman.cluster.model import GPU_MILLI
 from steersman.envs.base import AFTER, BEFORE
 from steersman.objectives import summary
-from steersman.objectives.measures import BUILT_IN
+from steersman.objectives.objective import BUILT_IN
 from steersman.policies.features import CLUSTER
 from steersman.simulation import event_arrays
 from steersman.workloads.generators.deployments import DeploymentSettings

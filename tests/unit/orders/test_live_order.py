@@ -12,10 +12,10 @@ from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.core.interface import HEAD
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import ClusterSize, LiveOrder, check_live, cluster_size, free_share, live_order
 from steersman.orders.order import AGE, ANYBODY, BUILT_IN, EASY, Floats, Order
 from steersman.orders.registry import find_order
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -76,15 +76,15 @@ def test_free_share_counts_running_pods() -> None:
 
 def test_oldest_first_needs_no_order() -> None:
     """The queue does by itself what age says; every other order is one."""
-    assert live_order(AGE, LiveHistory()) is None
-    assert live_order(find_order("age@history"), LiveHistory()) is None
-    assert live_order(find_order("fcfs"), LiveHistory()) is not None
+    assert live_order(AGE, RunTimeHistory()) is None
+    assert live_order(find_order("age@history"), RunTimeHistory()) is None
+    assert live_order(find_order("fcfs"), RunTimeHistory()) is not None
     # The oldest pod goes first, but once it has waited for so long nobody may overtake it.
-    aged = live_order(find_order("age@ageing:1h"), LiveHistory())
+    aged = live_order(find_order("age@ageing:1h"), RunTimeHistory())
     assert aged is not None
     assert aged.reserves
     for name in BUILT_IN.keys() - {"age", "easy"}:
-        assert live_order(BUILT_IN[name], LiveHistory()) is not None
+        assert live_order(BUILT_IN[name], RunTimeHistory()) is not None
 
 
 @pytest.mark.parametrize("name", ["delay", "delay*size"])
@@ -107,7 +107,7 @@ def test_order_that_only_simulations_follow_is_refused(text: str) -> None:
 
 def test_equal_pods_share_a_group() -> None:
     """What is alike for an order is one group; a stated run time, a size or a priority makes another."""
-    order = LiveOrder(BUILT_IN["shortest"], LiveHistory(), lambda: 0.0)
+    order = LiveOrder(BUILT_IN["shortest"], RunTimeHistory(), lambda: 0.0)
     order.resize(ClusterSize(cpus=64, memory=256 * GIB))
     made = [
         Pod("a", PodClass(requests(1, 1)), owner="Job/a"),
@@ -135,7 +135,7 @@ class ByName(Order):
 
 
 def test_a_pod_on_which_a_users_order_fails_goes_last() -> None:
-    order, failures = LiveOrder(ByName("by-name"), LiveHistory(), lambda: 0.0), list[str]()
+    order, failures = LiveOrder(ByName("by-name"), RunTimeHistory(), lambda: 0.0), list[str]()
     order.on_failure = lambda error: failures.append(str(error))
     names = ("pod-2", "pod-x", "pod-1", "pod-nan")
     groups = [order.join(Pod(name, PodClass(requests(1, 1))))[0] for name in names]
@@ -148,7 +148,7 @@ def test_a_pod_on_which_a_users_order_fails_goes_last() -> None:
 
 def test_groups_without_pods_are_forgotten() -> None:
     """Their numbers are used again, also after the tables have grown."""
-    order = LiveOrder(BUILT_IN["area"], LiveHistory(), lambda: 0.0)
+    order = LiveOrder(BUILT_IN["area"], RunTimeHistory(), lambda: 0.0)
     pods = [Pod("p", PodClass(requests(1 + i, 1))) for i in range(100)]
     first = {order.join(pod)[0] for pod in pods}
     assert len(first) == 100
@@ -159,7 +159,7 @@ def test_groups_without_pods_are_forgotten() -> None:
 
 def test_estimates_follow_groups_that_are_forgotten() -> None:
     """Those of waiting pods are what a new order would say of pods of their groups."""
-    history = LiveHistory(max_groups=12)
+    history = RunTimeHistory(max_groups=12)
     order = LiveOrder(BUILT_IN["shortest"], history, lambda: 0.0)
     random = np.random.default_rng(1)
     waiting = [Pod("w", PodClass(requests(1, 1)), owner=f"Job/{k}") for k in range(4)]

@@ -11,7 +11,7 @@ from safetensors.numpy import save
 
 from steersman.core.errors import InputError, UsageError
 from steersman.evaluation.replay_file import policy_fingerprint
-from steersman.orders.order import NO_ONE, RunTimes
+from steersman.orders.order import NO_ONE, Estimates
 from steersman.orders.registry import CARD, WEIGHTS, OrderCard, find_order, open_order, write_order
 from steersman.orders.scores import learned_size
 from steersman.policies.registry import resolve
@@ -26,8 +26,8 @@ def test_an_order_file_is_an_order(tmp_path: Path) -> None:
     write_order(file, GOOD, WEIGHTS_OF_GOOD)
     card, order = open_order(file)
     assert (card, order.weights, order.ageing) == (GOOD, WEIGHTS_OF_GOOD, 3600.0)
-    assert order.run_times == RunTimes("history")
-    assert find_order(f"{file}@oracle:2").run_times == RunTimes("oracle", 2.0)
+    assert order.estimates == Estimates("history")
+    assert find_order(f"{file}@oracle:2").estimates == Estimates("oracle", 2.0)
     assert resolve(f"fgd+{file}").name == f"fgd+{file}"
     assert policy_fingerprint(f"fgd+{file}:none@none").startswith("order.safetensors ")
     assert policy_fingerprint(f"steersman+{file}").count("; ") == 1
@@ -38,7 +38,7 @@ def test_settings_replace_what_a_file_says_and_the_name_is_accepted_again(tmp_pa
     file = tmp_path / "a:b@c.safetensors"
     write_order(file, GOOD, WEIGHTS_OF_GOOD)
     changed = find_order(f"{file}:none@oracle:2@ageing:2h")
-    assert (changed.overtaking, changed.ageing, changed.run_times) == (NO_ONE, 7200.0, RunTimes("oracle", 2.0))
+    assert (changed.overtaking, changed.ageing, changed.estimates) == (NO_ONE, 7200.0, Estimates("oracle", 2.0))
     for settings in ("", ":easy", ":any", "@stated", "@ageing:1d", ":none@oracle:2@ageing:2h"):
         order = find_order(f"{file}{settings}")
         assert order.name == f"{file}{settings}"

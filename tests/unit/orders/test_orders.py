@@ -16,7 +16,7 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.orders.order import AGE, AUTO, BUILT_IN, NO_ONE, OVERTAKING, SOURCES, Order, RunTimes, parse_run_times
+from steersman.orders.order import AGE, AUTO, BUILT_IN, NO_ONE, OVERTAKING, SOURCES, Estimates, Order, parse_estimates
 from steersman.orders.registry import find_order, from_policy_order, to_policy_order
 from steersman.orders.scores import LEARNED, LINEAR, learned_size
 from steersman.policies.base import with_order
@@ -25,7 +25,7 @@ from steersman.simulation.arrivals import Schedule, schedule
 from steersman.simulation.run import Execution, Simulator
 from steersman.workloads.workload import Workload
 
-ORACLE = RunTimes("oracle")
+ORACLE = Estimates("oracle")
 HOUR = 3600.0
 
 
@@ -52,7 +52,7 @@ def played(
     jobs: Sequence[Job],
     order: str | Order,
     nodes: Sequence[int] = (4,),
-    run_times: RunTimes = ORACLE,
+    estimates: Estimates = ORACLE,
     policy: str = "best-fit",
     gpus: int = 0,
     last_gpus: int | None = None,
@@ -88,7 +88,7 @@ def played(
     found = find_order(order) if isinstance(order, str) else order
     simulator = Simulator(Workload("made", cluster, tuple(pods)))
     execution = Execution(
-        simulator, plan, with_order(resolve(policy), replace(found, run_times=run_times)), 1, record=False
+        simulator, plan, with_order(resolve(policy), replace(found, estimates=estimates)), 1, record=False
     )
     execution.finish(None)
     return (execution.coming_waits.seconds + np.array(times)).tolist(), execution.standing.node.tolist()
@@ -244,9 +244,9 @@ def test_run_times_are_learned_from_what_ended() -> None:
     """With estimates from the history, a kind of pod that was short goes first."""
     long, short = [Job(t, 100, 3) for t in range(3)], [Job(t, 1, 2) for t in range(400, 403)]
     jobs = [*long, *short, Job(1000, 50, 4), Job(1001, 100, 3), Job(1002, 1, 2)]
-    assert starts(jobs, "shortest", run_times=RunTimes("history"))[-2:] == [1051, 1050]
+    assert starts(jobs, "shortest", estimates=Estimates("history"))[-2:] == [1051, 1050]
     # Without any estimates the oldest goes first.
-    assert starts(jobs, "shortest", run_times=RunTimes("none"))[-2:] == [1050, 1150]
+    assert starts(jobs, "shortest", estimates=Estimates("none"))[-2:] == [1050, 1150]
 
 
 def test_stated_run_times_are_used() -> None:
@@ -254,10 +254,10 @@ def test_stated_run_times_are_used() -> None:
     order = BUILT_IN["shortest"]
     pods = [replace(Pod("a", PodClass(Requests(1000, 0))), estimated_seconds=seconds) for seconds in (50.0, None)]
     for source, expected in (("auto", [50, np.nan]), ("stated", [50, HOUR]), ("none", [HOUR, HOUR])):
-        stated = RunTimes(source).stated(pods, np.array([1.0, 2.0]), 1)
+        stated = Estimates(source).stated(pods, np.array([1.0, 2.0]), 1)
         np.testing.assert_array_equal(stated, expected)
     assert order.uses_estimates
-    within = RunTimes("oracle", 3.0).stated(pods * 5000, np.full(10_000, 60.0), 1) / 60
+    within = Estimates("oracle", 3.0).stated(pods * 5000, np.full(10_000, 60.0), 1) / 60
     assert 0.89 < ((within < 3) & (within > 1 / 3)).mean() < 0.91
 
 
@@ -287,7 +287,7 @@ def test_ageing_bounds_the_wait_of_a_pod_that_others_starve() -> None:
     # It is overdue at 107; what runs then has ended 15 s later.
     assert starts(jobs, aged)[large] <= 107 + 15
     named = find_order("smallest@ageing:100s")
-    assert (named.ageing, named.run_times, named.name) == (100.0, AUTO, "smallest@ageing:100s")
+    assert (named.ageing, named.estimates, named.name) == (100.0, AUTO, "smallest@ageing:100s")
     assert starts(jobs, named) == starts(jobs, aged)
 
 
@@ -314,7 +314,7 @@ def test_pods_that_run_for_longer_than_stated_delay_a_reservation_once() -> None
     stream = [Job(t, 15, 2, states=1) for t in range(0, 2000, 5)]
     large = Job(7, 10, 4, states=10)
     jobs = sorted([*stream, large], key=lambda job: job.at)
-    started = starts(jobs, "easy", run_times=RunTimes("stated"))[jobs.index(large)]
+    started = starts(jobs, "easy", estimates=Estimates("stated"))[jobs.index(large)]
     # What runs at 7 has ended at 20 and what overtook it by a false estimate 15 s later.
     assert 20 < started <= 20 + 15
 
@@ -404,17 +404,17 @@ def test_unknown_orders(text: str) -> None:
 def test_unknown_run_times(text: str) -> None:
     """What is no source of estimates is refused."""
     with pytest.raises(UsageError):
-        parse_run_times(text)
+        parse_estimates(text)
 
 
 def test_policies_carry_an_order() -> None:
     """`POLICY+ORDER` is the policy with the order, and its name tells."""
     policy = resolve("fgd+shortest:easy@oracle:3")
     assert (policy.name, policy.order.name) == ("fgd+shortest:easy@oracle:3", "shortest:easy@oracle:3")
-    assert policy.order.run_times == RunTimes("oracle", 3.0)
+    assert policy.order.estimates == Estimates("oracle", 3.0)
     assert resolve("fgd").order is AGE
     aged = resolve("fgd+wfp3:easy@ageing:1.5h@stated").order
-    assert (aged.ageing, aged.run_times) == (5400.0, RunTimes("stated"))
+    assert (aged.ageing, aged.estimates) == (5400.0, Estimates("stated"))
 
 
 def _stream(seed: int, *, priorities: bool = False, gangs: bool = True) -> list[Job]:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from steersman.agents.evolution.orders import waits_under
 from steersman.cli.main import app, main
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.orders.order import AGE, RunTimes
+from steersman.orders.order import AGE, Estimates
 from steersman.orders.registry import OrderCard, find_order, write_order
 from steersman.orders.scores import learned_size
 from steersman.policies.base import with_order
@@ -45,7 +45,7 @@ def test_a_file_has_the_order_that_it_was_given(tmp_path: Path, order: str) -> N
     assert resolve("fgd+age").name == "fgd"
     assert [in_order_by_name(each, "age") for each in (file, "fgd")] == [f"{file}+age", "fgd"]
     assert resolve(f"fgd+{file}").order == policy.order
-    assert find_order(written(tmp_path / "again.safetensors", f"{file}@none")).run_times == RunTimes("none")
+    assert find_order(written(tmp_path / "again.safetensors", f"{file}@none")).estimates == Estimates("none")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_learned_order_is_in_the_file(tmp_path: Path) -> None:
     write_policy(file, with_stored_order(card, found), arrays)
     order = resolve(str(file)).order
     assert replace(order, name=found.name) == found
-    assert (order.weights, order.ageing, order.run_times) == (WEIGHTS, 604800.0, RunTimes("oracle", 3.0))
+    assert (order.weights, order.ageing, order.estimates) == (WEIGHTS, 604800.0, Estimates("oracle", 3.0))
     assert [each.name for each in resolve(str(file)).members] == [each.name for each in resolve("steersman").members]
     assert with_stored_order(read_policy(file)[0], AGE) == card
 

@@ -10,7 +10,7 @@ import pytest
 
 from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.objectives import summary
-from steersman.objectives.measures import Floats, Objective
+from steersman.objectives.objective import Floats, Objective
 from steersman.objectives.registry import WeightedObjectives, resolve
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.run import Simulator

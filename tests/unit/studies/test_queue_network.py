@@ -67,7 +67,7 @@ def test_a_network_without_units_can_be_any_linear_order(trace: Workload, rng: n
     simulator, plan = Simulator(trace), arrivals_of(trace)
     for linear, costs in zip(orders, found, strict=True):
         weights = tuple(linear.get(name, 0.0) for name in scores.LINEAR)
-        order = Order("x", scores.LEARNED, OVERTAKING["none"], weights, run_times=ORACLE)
+        order = Order("x", scores.LEARNED, OVERTAKING["none"], weights, estimates=ORACLE)
         policy = with_order(resolve("best-fit"), order)
         expected = [slowdown(waits_under(policy, simulator, window(plan, int(k), ARRIVALS), 1)) for k in FIRSTS]
         assert costs == pytest.approx(expected)

@@ -15,7 +15,7 @@ from studies.queues.sequences import pool_jobs
 from studies.queues.traces import arrivals_of
 from tests.support.order_scores import learned_score
 
-from steersman.orders.order import OVERTAKING, Order, RunTimes
+from steersman.orders.order import OVERTAKING, Estimates, Order
 from steersman.orders.scores import LINEAR, SHORTEST
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
@@ -52,7 +52,7 @@ def test_the_pool_is_the_simulator(trace: Workload, score: int) -> None:
         rows = np.array([_choice(seen, e, score) for e in range(3)])
         pool.step(known.jobs, runs, reference, seen, rows, np.full(3, -1), rewards, costs)
         total, gained = np.where(np.isnan(costs), total, costs), gained + rewards
-    order = Order("x", score, OVERTAKING["none"], run_times=RunTimes("oracle"))
+    order = Order("x", score, OVERTAKING["none"], estimates=Estimates("oracle"))
     simulator, policy = Simulator(trace), with_order(resolve("best-fit"), order)
     for e, first in enumerate(firsts):
         execution = Execution(simulator, window(arrivals_of(trace), int(first), ARRIVALS), policy, 1, record=False)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from cmaes import CMA
 
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
-from steersman.orders.order import Order, RunTimes
+from steersman.orders.order import Estimates, Order
 from steersman.orders.scores import LEARNED, LINEAR, UNIT_SIZE, delay_weights
 from steersman.policies.base import Policy, with_order
 from steersman.simulation.arrivals import Schedule
@@ -62,7 +62,7 @@ class OrderTask:
     # The order that candidates are compared with, which also tells who may overtake, and where estimates come from
     # unless `sources` says
     reference: Order
-    sources: tuple[RunTimes, ...] = ()  # where estimates come from, drawn with equal probability; (): as in `reference`
+    sources: tuple[Estimates, ...] = ()  # of estimates, drawn with equal probability; (): as in `reference`
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def first_weights(linear: int, units: int, unit_size: int, rng: np.random.Genera
 
 def learned_order(reference: Order, weights: Array, name: str = "learned") -> Order:
     """Return an order with learned weights that treats overtaking, ageing and estimates as the reference does."""
-    return Order(name, LEARNED, reference.overtaking, tuple(weights.tolist()), reference.ageing, reference.run_times)
+    return Order(name, LEARNED, reference.overtaking, tuple(weights.tolist()), reference.ageing, reference.estimates)
 
 
 def waits_under(policy: Policy, simulator: Simulator, plan: Schedule, seed: int) -> Waits:
@@ -124,7 +124,7 @@ class OrderEvaluator:
         """Return the cost of an order in a scene."""
         task, (which, seed, source) = self.task, scene
         if task.sources:
-            order = replace(order, run_times=task.sources[source % len(task.sources)])
+            order = replace(order, estimates=task.sources[source % len(task.sources)])
         plan = self._drawn(which, seed)
         return task.cost(waits_under(with_order(task.policy, order), self._simulators[which], plan, seed))
 

@@ -26,9 +26,9 @@ from steersman.agents.configs import EvolutionConfig
 from steersman.core.engines import TaskWorkers, make_workers, runs_here
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.evolution_strategies import SeparableCma
-from steersman.objectives import measures, summary
 from steersman.objectives import registry as objectives
-from steersman.objectives.measures import Objective
+from steersman.objectives import summary
+from steersman.objectives.objective import ALLOCATION, FRAGMENTATION, Objective
 from steersman.objectives.registry import LIMIT
 from steersman.objectives.summary import fragmented_milli, reward
 from steersman.orders.order import AGE
@@ -158,9 +158,9 @@ class SimulationTask:
 
 def _shortfall(objective: Objective, row: Array) -> float:
     """Return the share by which a state, [16], falls short of one of `FINAL_STATE_OBJECTIVES`."""
-    if objective.number == measures.ALLOCATION:
+    if objective.number == ALLOCATION:
         return float(1.0 - row[summary.GPU_TAKEN] / max(row[summary.GPU_TOTAL], 1.0))
-    if objective.number == measures.FRAGMENTATION:
+    if objective.number == FRAGMENTATION:
         return float(row[summary.FRAGMENTED] / max(row[summary.GPU_TOTAL], 1.0))
     return 1.0 - reward(objectives.WeightedObjectives(objective.name, (objective,), (1.0,)), row, row)
 

@@ -29,9 +29,9 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.events import EventRecorder
 from steersman.kubernetes.lease import APP_LABEL, POLICY_KEY, SCHEDULER_KEY, LeaderElection, Lease
 from steersman.kubernetes.watch import Reflector
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import live_order
 from steersman.orders.order import AGE, Order
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.prometheus.collector import Addresses, TelemetryCollector, TelemetryMetrics, addresses_of
 from steersman.prometheus.configuration import Configuration
 
@@ -56,7 +56,7 @@ class SchedulerSettings:
     telemetry: Configuration | None = None  # Prometheus queries; None: no telemetry, so limits of latency are ignored
     options: SchedulerOptions = field(default_factory=SchedulerOptions)  # pods of this scheduler
     order: Order = AGE  # who goes next among the waiting pods, see `orders.live_order.check_live`
-    history: LiveHistory | None = None  # run times of what ended before; None: nothing
+    history: RunTimeHistory | None = None  # run times of what ended before; None: nothing
     run_times: Path | None = None  # file that keeps the history over restarts; None: none does
     predict: Predict | None = None  # predicts when waiting pods start, for their events; None: nothing does
     predict_seconds: float = 60.0  # between two predictions
@@ -128,7 +128,7 @@ class LiveScheduler(Scheduler):
             self.metrics.registry.register(TelemetryMetrics(self.telemetry, self._nodes))
         self.binding_check = BindingCheck(lambda: self.binder.errors)
         reporter = StatusReporter(self.metrics, self.events, self.conditions, self.binding_check.bound)
-        history = LiveHistory() if settings.history is None else settings.history
+        history = RunTimeHistory() if settings.history is None else settings.history
         if (order := live_order(settings.order, history)) is not None:
             order.on_failure = lambda error: log.error("a pod has no score and goes last", error=str(error))
         self._learns_from_ended = settings.run_times is not None or settings.order.learns_run_times

@@ -19,7 +19,7 @@ from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.cache.cluster_cache import PODS_PATH, ClusterCache
 from steersman.kubernetes.client import Client
-from steersman.orders.live_history import HistoryCopy, LiveHistory, read_run_times, write_run_times
+from steersman.orders.run_time_history import HistoryCopy, RunTimeHistory, read_run_times, write_run_times
 from steersman.workloads.files import check_writable
 from steersman.workloads.formats.kubernetes.lives import RunStatus
 
@@ -56,7 +56,7 @@ class RunTimeObserver:
 
     def __init__(
         self,
-        history: LiveHistory,
+        history: RunTimeHistory,
         measured: Callable[[EstimateSource, float], None],
         clock: Callable[[], float] = time.time,
         *,
@@ -135,7 +135,7 @@ def _run_of(raw: msgspec.Raw) -> tuple[float, float] | None:
         return None
 
 
-def open_run_times(file: Path) -> LiveHistory:
+def open_run_times(file: Path) -> RunTimeHistory:
     """Return the history in a file, an empty one if it is missing.
 
     Raises:
@@ -143,7 +143,7 @@ def open_run_times(file: Path) -> LiveHistory:
     """
     check_writable("--run-times", file)
     try:
-        return read_run_times(file) if file.exists() else LiveHistory()
+        return read_run_times(file) if file.exists() else RunTimeHistory()
     except InputError as error:
         raise UsageError(f"--run-times {error}; expected a file that steersman schedule wrote, or a new name") from None
 
@@ -156,7 +156,7 @@ class RunTimeFile:
         history: what it keeps; so far it is that of the file.
     """
 
-    def __init__(self, file: Path, history: LiveHistory) -> None:
+    def __init__(self, file: Path, history: RunTimeHistory) -> None:
         self._file, self._history = file, history
         self._version = history.version
         self._failed = False

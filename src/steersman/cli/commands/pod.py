@@ -158,7 +158,7 @@ def _deciding_policy(
 def _place_in_queue(
     options: ExplainOptions, order: Order, source: Workload, number: int, now: float
 ) -> QueuePlace | None:
-    from steersman.orders.live_history import read_run_times
+    from steersman.orders.run_time_history import read_run_times
     from steersman.simulation.prediction.moment import moment_of
     from steersman.simulation.prediction.queue_place import WaitingQueue
 
@@ -299,7 +299,7 @@ def wait(options: WaitOptions, inputs: FileInputs, cluster: ClusterOptions, serv
         raise UsageError("--priority is tried for one pod; name it with --pod")
     server.use()
     with no_collection():
-        from steersman.orders.live_history import read_run_times
+        from steersman.orders.run_time_history import read_run_times
         from steersman.simulation.prediction.moment import moment_of
         from steersman.simulation.prediction.prediction import QueuePrediction, predict_queue, predict_wait
         from steersman.simulation.run import decider_on

@@ -310,7 +310,7 @@ def predict_starts(question: tuple[PredictionTask, Policy | None]) -> list[Predi
     """
     from steersman.apps.recorder.live_workload import read_workload
     from steersman.kubernetes.client import Client
-    from steersman.orders.live_history import read_run_times
+    from steersman.orders.run_time_history import read_run_times
     from steersman.policies.base import with_own_order
     from steersman.policies.registry import resolve
     from steersman.simulation.prediction.moment import moment_of

@@ -44,7 +44,7 @@ def changes(pod: Pod, order: Order, *, shares_gpus: bool, estimate: float, prior
     ):
         if without != has:
             yield Change(text, replace(pod, pod_class=replace(pod.pod_class, constraints=without)))
-    if order.uses_estimates and order.run_times.source in ("auto", "stated") and pod.estimated_seconds is None:
+    if order.uses_estimates and order.estimates.source in ("auto", "stated") and pod.estimated_seconds is None:
         for text, seconds in STATED_SECONDS.items():
             if seconds < estimate:
                 yield Change(f"stating a run time of {text}", replace(pod, estimated_seconds=seconds))

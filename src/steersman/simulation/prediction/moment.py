@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.cluster.model import Pod
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.workloads.recorded import belongs_to_node
 from steersman.workloads.workload import Life, Workload
 
@@ -52,7 +52,7 @@ class ClusterMoment:
 
     workload: Workload  # nodes and pods; those that run stay where they are (`Workload.from_now`)
     began: Floats  # [P] when each pod began to run, or to wait, in seconds: at most 0
-    history: LiveHistory  # run times of pods that ended, as the order knows them
+    history: RunTimeHistory  # run times of pods that ended, as the order knows them
     # pods that were seen to run, those that ended first; () : the history alone is known
     spells: tuple[Spell, ...] = ()
     arrived: tuple[Arrived, ...] = ()  # pods that arrived lately, whatever became of them
@@ -70,7 +70,7 @@ class ClusterMoment:
         return pod.owner.partition("/")[0] in LASTING and not self.history.knows(pod.namespace, pod.owner)
 
 
-def moment_of(workload: Workload, now: float, history: LiveHistory | None = None) -> ClusterMoment:
+def moment_of(workload: Workload, now: float, history: RunTimeHistory | None = None) -> ClusterMoment:
     """Return a cluster now, as far as the lives of its pods tell.
 
     Args:
@@ -111,8 +111,8 @@ def moment_of(workload: Workload, now: float, history: LiveHistory | None = None
     return replace(moment, arrived=tuple(arrived), spells=tuple(_spells(moment, now, since)))
 
 
-def _history(workload: Workload) -> LiveHistory:
-    history = LiveHistory()
+def _history(workload: Workload) -> RunTimeHistory:
+    history = RunTimeHistory()
     for each in workload.lives.ended:
         history.note(each.pod, each.ended - each.started)
     return history

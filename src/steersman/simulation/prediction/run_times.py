@@ -49,17 +49,17 @@ import numpy.typing as npt
 
 from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.core.handles import BINS
-from steersman.orders.live_history import (
+from steersman.orders.order import NORMAL_90, recurring_owner
+from steersman.orders.run_time_history import (
     BINS_PER_OCTAVE,
     EVERY_POD,
     FIRST_PRIOR,
     PRIOR_PODS,
     RATIO_UNIT,
-    LiveHistory,
     RunTimeGroup,
+    RunTimeHistory,
     ratio_groups,
 )
-from steersman.orders.order import NORMAL_90, recurring_owner
 from steersman.simulation.prediction.moment import DAY, Spell
 
 Floats = npt.NDArray[np.float64]
@@ -95,7 +95,7 @@ class RunTimeDraws:
         spells: pods that were seen to run; (): the history alone is known.
     """
 
-    def __init__(self, pods: Sequence[Pod], ages: Floats, history: LiveHistory, spells: Sequence[Spell]) -> None:
+    def __init__(self, pods: Sequence[Pod], ages: Floats, history: RunTimeHistory, spells: Sequence[Spell]) -> None:
         kinds: dict[tuple[RunTimeGroup, ...], int] = {}
         bursts: dict[tuple[int, str, str, float], int] = {}
         known: dict[tuple[object, ...], int] = {}
@@ -226,7 +226,7 @@ class SeenRunTimes:
         weight: [M] how much each of these pods counts.
     """
 
-    def __init__(self, history: LiveHistory, spells: Sequence[Spell], weight: Floats) -> None:
+    def __init__(self, history: RunTimeHistory, spells: Sequence[Spell], weight: Floats) -> None:
         of_group: dict[RunTimeGroup, list[int]] = {}
         if not spells:
             copy = history.copy()

@@ -340,7 +340,7 @@ def _card(
     return OrderCard(
         name=order.name,
         overtaking=names[order.overtaking],
-        estimates=order.run_times.source,
+        estimates=order.estimates.source,
         ageing=order.ageing,
         hidden=config.hidden,
         objective=", ".join(f"{weight:g} log({name})" for name, weight in zip(WAITS, WEIGHTS, strict=True)),

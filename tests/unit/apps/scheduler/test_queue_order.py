@@ -19,10 +19,10 @@ from steersman.apps.scheduler.queue import FAILURES, TURN, UNSCHEDULABLE_SECONDS
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import LiveOrder
 from steersman.orders.order import BUILT_IN, Order
 from steersman.orders.registry import find_order
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.orders.scores import LEARNED, learned_size
 
 MANY_CPUS = ClusterState((Node("n", 1_000_000, 1 << 40),))
@@ -37,9 +37,9 @@ def pod(
     return CachedPod(f"default/{name}", name, model, 1, class_id=class_id, labels_id=0)
 
 
-def queue_of(order: str | Order, clock: Clock, history: LiveHistory | None = None) -> SchedulingQueue:
+def queue_of(order: str | Order, clock: Clock, history: RunTimeHistory | None = None) -> SchedulingQueue:
     found = find_order(order) if isinstance(order, str) else order
-    live = LiveOrder(found, LiveHistory() if history is None else history, clock)
+    live = LiveOrder(found, RunTimeHistory() if history is None else history, clock)
     queue = SchedulingQueue(clock, PodOrdering(live, clock))
     queue.follow_cluster(MANY_CPUS)
     return queue
@@ -127,7 +127,7 @@ def test_changed_pod_is_ordered_by_what_it_says_now(clock: Clock) -> None:
 
 def test_estimates_follow_what_ended(clock: Clock) -> None:
     """A kind of pod turns out to be short, then an owner turns out to be long."""
-    history = LiveHistory()
+    history = RunTimeHistory()
     queue = queue_of("shortest", clock, history)
     for name, cpus in (("a", 1), ("b", 2)):
         queue.add(pod(name, None, cpus, owner=f"Job/{name}"))
@@ -150,7 +150,7 @@ def test_estimates_follow_what_ended(clock: Clock) -> None:
 
 def test_first_end_of_an_owner_moves_its_waiting_pods(clock: Clock) -> None:
     """Those that are active and those that wait for a change."""
-    history = LiveHistory()
+    history = RunTimeHistory()
     queue = queue_of("shortest", clock, history)
     for name in ("b1", "b2", "a1"):
         queue.add(pod(name, None, 1, owner=f"Job/{name[0]}"))
@@ -497,7 +497,7 @@ def test_queue_pops_what_an_order_says(steps: list[tuple[str, int]], name: str, 
     """Whatever happened before, the pod that is popped is the first one by priority, score and age at that moment."""
     if name == "learned":
         weights = np.random.default_rng(seed).normal(size=learned_size(2))
-        order = Order(name, LEARNED, weights=tuple(weights.tolist()), run_times=find_order("age@stated").run_times)
+        order = Order(name, LEARNED, weights=tuple(weights.tolist()), estimates=find_order("age@stated").estimates)
     else:
         order = find_order(name)
     clock = Clock()

@@ -25,7 +25,7 @@ from steersman.cluster.objects.decoding import ESTIMATE_KEY
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import ApiError, Client, Listed, UnreachableError
-from steersman.orders.live_history import EVERY_POD, LiveHistory
+from steersman.orders.run_time_history import EVERY_POD, RunTimeHistory
 
 
 def made(order: str) -> VirtualScheduler:
@@ -155,7 +155,7 @@ def plain_pod(name: str) -> Pod:
 class Observed:
     """A scheduler's cache whose pods' run times are observed, with a clock."""
 
-    def __init__(self, history: LiveHistory) -> None:
+    def __init__(self, history: RunTimeHistory) -> None:
         self.now = 1_000_000.0
         self.errors: list[tuple[str, float]] = []
         self.firsts: list[bool] = []
@@ -176,7 +176,7 @@ class Observed:
 
 def test_error_of_estimates_is_measured_by_source() -> None:
     """Twice as long as stated is an error of 1; a second end tells nothing new."""
-    observed = Observed(LiveHistory())
+    observed = Observed(RunTimeHistory())
     for _ in range(30):
         observed.runs("a", 100.0)
     observed.errors.clear()
@@ -191,7 +191,7 @@ def test_error_of_estimates_is_measured_by_source() -> None:
 
 def test_run_time_counts_from_the_start_that_the_kubelet_states() -> None:
     """A pod that was bound before we watched is known from its start on, and tells nothing of our estimates."""
-    observed = Observed(LiveHistory())
+    observed = Observed(RunTimeHistory())
     cached = CachedPod("default/x", "x", plain_pod("x"), 1, started=observed.now - 5000.0)
     observed.observer.bound(cached)
     observed.observer.bound(cached)
@@ -205,7 +205,7 @@ def test_run_time_counts_from_the_start_that_the_kubelet_states() -> None:
 
 def test_first_end_of_an_owner_is_told() -> None:
     """The queue orders the owner's other pods anew then."""
-    observed = Observed(LiveHistory())
+    observed = Observed(RunTimeHistory())
     for name in ("a", "b"):
         observed.runs(name, 10.0, owner="Job/x")
     observed.runs("c", 10.0)
@@ -245,9 +245,9 @@ def ended(name: str, seconds: int = 1000) -> dict[str, Any]:
     return obj
 
 
-def learned(world: VirtualScheduler, client: Listing, after: float = 0.0) -> tuple[LiveHistory, list[str]]:
+def learned(world: VirtualScheduler, client: Listing, after: float = 0.0) -> tuple[RunTimeHistory, list[str]]:
     """Return what is learned from pods that ended before, and the owners whose first pods these are."""
-    history, firsts = LiveHistory(), list[str]()
+    history, firsts = RunTimeHistory(), list[str]()
     observer = RunTimeObserver(history, lambda *_: None, learns_from_ended=True)
     observer.ended(CachedPod("default/a3", "a3", plain_pod("a3"), 1))
     learning = observer.learn_from_ended(
@@ -333,7 +333,7 @@ def test_what_is_learned_before_the_file_is_kept_is_written_at_once(tmp_path: Pa
 def test_file_that_cannot_be_written_is_logged_once(tmp_path: Path) -> None:
     """And it is tried again."""
     folder = tmp_path / "state"
-    file, history = folder / "run-times.json", LiveHistory()
+    file, history = folder / "run-times.json", RunTimeHistory()
     folder.write_text("not a folder")
     keeper = RunTimeFile(file, history)
     history.note(plain_pod("a"), 5.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.orders.live_history import EVERY_POD, LiveHistory
+from steersman.orders.run_time_history import EVERY_POD, RunTimeHistory
 from steersman.simulation.prediction.moment import moment_of
 from steersman.workloads.workload import EndedPod, Life, Lives, Recorded, Workload
 
@@ -26,8 +26,8 @@ def cluster() -> Workload:
     return Workload("w", nodes, (runs, waits), recorded=(Recorded("n", 0), None), from_now=True, lives=lives)
 
 
-@pytest.mark.parametrize("history", [None, LiveHistory()])
-def test_what_arrived_keeps_its_run_time(history: LiveHistory | None) -> None:
+@pytest.mark.parametrize("history", [None, RunTimeHistory()])
+def test_what_arrived_keeps_its_run_time(history: RunTimeHistory | None) -> None:
     """With a file of run times, too. What came before the first end that is listed may be a part of what came."""
     moment = moment_of(cluster(), NOW, history)
     arrived = {each.pod.name: (each.age, each.ran, each.ended) for each in moment.arrived}
@@ -41,11 +41,11 @@ def test_what_arrived_keeps_its_run_time(history: LiveHistory | None) -> None:
 
 
 def test_an_older_file_learns_from_listed_pods_how_far_stated_times_were_off() -> None:
-    old = LiveHistory()
+    old = RunTimeHistory()
     old.note(POD, 50.0)
     assert moment_of(cluster(), NOW, old).history.ratio_counts(EVERY_POD).sum() == 1.0
     # A file that knows it counts alone: the listed pods may be in it already.
-    new = LiveHistory()
+    new = RunTimeHistory()
     for _ in range(139):
         new.note(replace(POD, estimated_seconds=100.0), 100.0)
     assert moment_of(cluster(), NOW, new).history.ratio_counts(EVERY_POD).sum() == 139.0

@@ -22,8 +22,8 @@ from steersman.cluster.model import (
     Requirement,
 )
 from steersman.core.errors import UsageError
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.registry import find_order
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.prediction import rollouts
@@ -48,9 +48,9 @@ def node(name: str, gpus: int = 1, model: str = "A100") -> Node:
     return Node(name, 64_000, 64 * GIB, gpu_count=gpus, gpu_model=model)
 
 
-def known(*owners: str) -> LiveHistory:
+def known(*owners: str) -> RunTimeHistory:
     """Return a history of pods that ran for 100 s."""
-    history = LiveHistory()
+    history = RunTimeHistory()
     for _ in range(1000):
         for owner in owners or ("Job/a",):
             history.note(pod("p", owner=owner), 100.0)
@@ -61,7 +61,7 @@ def moment(
     running: list[tuple[Pod, str, float]],
     waiting: list[tuple[Pod, float]],
     nodes: tuple[Node, ...] = (node("n"),),
-    history: LiveHistory | None = None,
+    history: RunTimeHistory | None = None,
     **more: object,
 ) -> ClusterMoment:
     """Return a cluster: pods with their nodes and the seconds that they ran, and pods with the seconds they waited."""
@@ -234,7 +234,7 @@ def test_a_higher_priority_is_tried_on_demand_alone() -> None:
 
 
 def test_a_stated_run_time_helps_under_an_order_that_uses_it() -> None:
-    history = LiveHistory()
+    history = RunTimeHistory()
     for _ in range(100):
         history.note(pod("p"), 7200.0)
     waits = pod("w", owner="")
@@ -270,7 +270,7 @@ def test_the_queue_and_one_of_its_pods_have_the_same_times(order: str) -> None:
 
 def test_times_are_no_finer_than_their_errors() -> None:
     """Minutes do not count where the median of fifty futures may be off by hours."""
-    history = LiveHistory()
+    history = RunTimeHistory()
     for k in range(200):
         history.note(pod("p"), 60.0 * 2.0 ** (k / 20))
     waits = pod("w")

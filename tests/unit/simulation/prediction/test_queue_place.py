@@ -12,9 +12,9 @@ from steersman.apps.scheduler.queue import SchedulingQueue
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
-from steersman.orders.live_history import LiveHistory
 from steersman.orders.live_order import LiveOrder
 from steersman.orders.registry import find_order
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.simulation.prediction.moment import ClusterMoment
 from steersman.simulation.prediction.queue_place import QueuePlace, WaitingQueue
 from steersman.workloads.workload import Recorded, Workload
@@ -32,7 +32,7 @@ def moment(*waiting: tuple[Pod, float]) -> ClusterMoment:
     pods = (pod("running"), *(each for each, _ in waiting))
     recorded = (Recorded("n0", 1), *(None for _ in waiting))
     began = np.array([-10.0, *(-waited for _, waited in waiting)])
-    return ClusterMoment(Workload("w", NODES, pods, recorded=recorded, from_now=True), began, LiveHistory())
+    return ClusterMoment(Workload("w", NODES, pods, recorded=recorded, from_now=True), began, RunTimeHistory())
 
 
 def place(there: ClusterMoment, name: str, order: str, ageing: float | None = None) -> QueuePlace:
@@ -117,7 +117,7 @@ def test_the_live_queue_pops_in_the_same_turn(order: str, seed: int) -> None:
     ]
     there = moment(*sorted(waiting, key=lambda each: -each[1]))
     now = [float(there.began.min())]
-    live = LiveOrder(find_order(order), LiveHistory(), clock=lambda: now[0])
+    live = LiveOrder(find_order(order), RunTimeHistory(), clock=lambda: now[0])
     queue = SchedulingQueue(lambda: now[0], PodOrdering(live, lambda: now[0]))
     queue.follow_cluster(ClusterState(NODES))
     for i, each in enumerate(there.workload.pods):

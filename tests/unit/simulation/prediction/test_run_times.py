@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.cluster.model import Pod, PodClass, Requests
-from steersman.orders.live_history import LiveHistory
+from steersman.orders.run_time_history import RunTimeHistory
 from steersman.simulation.prediction.moment import Spell
 from steersman.simulation.prediction.run_times import RunTimeDraws
 
@@ -27,11 +27,11 @@ def draws(
     elapsed: float = 0.0,
     *,
     age: float = 0.0,
-    history: LiveHistory | None = None,
+    history: RunTimeHistory | None = None,
     spells: Sequence[Spell] = (),
 ) -> np.ndarray:
     """Return 8000 draws, 8 of each of 1000 hazards."""
-    made = RunTimeDraws([of], np.array([age]), history or LiveHistory(), spells)
+    made = RunTimeDraws([of], np.array([age]), history or RunTimeHistory(), spells)
     pods, ran, found = np.zeros(8, dtype=np.int64), np.full(8, elapsed), []
     for k in range(1000):
         random = np.random.default_rng(k)
@@ -39,16 +39,16 @@ def draws(
     return np.concatenate(found)
 
 
-def after(seconds: float, count: int = 100) -> LiveHistory:
-    history = LiveHistory()
+def after(seconds: float, count: int = 100) -> RunTimeHistory:
+    history = RunTimeHistory()
     for _ in range(count):
         history.note(pod(), seconds)
     return history
 
 
-def stating(owner: str, ratio: float, count: int = 100, history: LiveHistory | None = None) -> LiveHistory:
+def stating(owner: str, ratio: float, count: int = 100, history: RunTimeHistory | None = None) -> RunTimeHistory:
     """Return a history of pods that stated run times from minutes to hours and ran for `ratio` times as long."""
-    history = LiveHistory() if history is None else history
+    history = RunTimeHistory() if history is None else history
     for k in range(count):
         stated = 300.0 * (1 + k % 50)
         history.note(pod(owner=owner, stated=stated), ratio * stated)
@@ -58,7 +58,7 @@ def stating(owner: str, ratio: float, count: int = 100, history: LiveHistory | N
 def test_unknown_run_times_have_the_prior_of_estimates() -> None:
     """From 16 seconds on, with a median of 68 minutes: draws at five levels do not change what is expected."""
     assert draws(pod()).min() >= 16.0
-    made = RunTimeDraws([pod()], np.zeros(1), LiveHistory(), ())
+    made = RunTimeDraws([pod()], np.zeros(1), RunTimeHistory(), ())
     survive = np.mean([np.exp(-made.hazards(np.random.default_rng(k))[0]) for k in range(3000)], axis=0)
     for k, share in ((16, 0.75), (24, 0.5), (32, 0.25)):  # the bins from 8 to 40 are equally likely
         assert survive[k] == pytest.approx(share, abs=0.03)
@@ -165,7 +165,7 @@ def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
     After 3000 s a bin is longer than that, and ends in it are taken to be uniform.
     """
     times = np.random.default_rng(1).exponential(1000.0, 3000)
-    history = LiveHistory()
+    history = RunTimeHistory()
     for each in times:
         history.note(pod(), float(each))
     spells = [Spell(pod(), 0.0, float(each), True, HOUR * k) for k, each in enumerate(times)]
@@ -177,7 +177,7 @@ def test_memoryless_run_times_stay_so(elapsed: float, within: float) -> None:
 @pytest.mark.parametrize("is_alike", [True, False])
 def test_pods_of_an_owner_end_alike_if_those_of_a_burst_did(is_alike: bool) -> None:
     """Forty bursts of ten pods: in each all ran for about as long, or as many of both kinds did."""
-    random, spells, history = np.random.default_rng(1), [], LiveHistory()
+    random, spells, history = np.random.default_rng(1), [], RunTimeHistory()
     for burst in range(40):
         for k in range(10):
             seconds = float((100.0, 10 * HOUR)[(burst if is_alike else k) % 2] * random.uniform(0.7, 1.4))
@@ -194,9 +194,9 @@ def test_pods_of_an_owner_end_alike_if_those_of_a_burst_did(is_alike: bool) -> N
     assert np.std(found) > 0.15 if is_alike else np.std(found) < 0.12
 
 
-def bursts(seconds: Sequence[float], pods: int = 10) -> tuple[list[Spell], LiveHistory]:
+def bursts(seconds: Sequence[float], pods: int = 10) -> tuple[list[Spell], RunTimeHistory]:
     """Return spells and run times of bursts, half a day between them: all pods of one run for about as long."""
-    random, spells, history = np.random.default_rng(1), [], LiveHistory()
+    random, spells, history = np.random.default_rng(1), [], RunTimeHistory()
     for burst, usual in enumerate(seconds):
         for k in range(pods):
             ran = usual * float(random.uniform(0.8, 1.2))
@@ -239,7 +239,7 @@ def test_a_day_may_differ_from_others_if_days_did(is_alike: bool) -> None:
     mean = np.repeat(HOUR * np.exp(0.7 * random.standard_normal(30)), 40)
     seconds = random.exponential(random.permutation(mean) if is_alike else mean)
     age = DAY * (np.repeat(np.arange(30), 40) + 1.0) + 3 * HOUR * random.integers(0, 8, 1200)
-    history = LiveHistory()
+    history = RunTimeHistory()
     spells = []
     for ran, since in zip(seconds.tolist(), age.tolist(), strict=True):
         history.note(pod(), ran)

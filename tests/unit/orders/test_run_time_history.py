@@ -14,15 +14,15 @@ from tests.support.errors import raises
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import InputError
-from steersman.orders.live_history import (
+from steersman.orders.registry import find_order
+from steersman.orders.run_time_history import (
     EVERY_POD,
     SCHEMA,
-    LiveHistory,
     RunTimeGroup,
+    RunTimeHistory,
     read_run_times,
     write_run_times,
 )
-from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
@@ -40,12 +40,12 @@ def pod(owner: str = "", requests: Requests = SMALL, namespace: str = "default")
 
 def test_estimate_without_history_is_the_prior() -> None:
     """An hour or so, of which nobody knows better."""
-    assert LiveHistory().estimate(pod()) == pytest.approx(PRIOR)
+    assert RunTimeHistory().estimate(pod()) == pytest.approx(PRIOR)
 
 
 def test_estimates_approach_what_ended() -> None:
     """After many equal pods their run time is the estimate, within the bin, of which there are two per octave."""
-    history = LiveHistory()
+    history = RunTimeHistory()
     before = abs(history.estimate(pod("Job/a")) - 100)
     for count in range(30):
         assert history.note(pod("Job/a"), 100.0) == (count == 0)
@@ -58,7 +58,7 @@ def test_estimates_approach_what_ended() -> None:
 
 def test_levels_are_those_of_the_simulator() -> None:
     """The same pods give the same estimate as in a simulation, where every owner has several pods."""
-    history, kinds = LiveHistory(), [("a", SMALL), ("b", SMALL), ("b", LARGE)]
+    history, kinds = RunTimeHistory(), [("a", SMALL), ("b", SMALL), ("b", LARGE)]
     times = [(0.0, 10.0 * (i // 4 + 1)) for i in range(12)] + [(1000.0, 1001.0)]
     pods = [
         replace(pod(*kinds[min(i // 4, 2)]), name=f"{i}", creation_time=came, deletion_time=went)
@@ -76,7 +76,7 @@ def test_levels_are_those_of_the_simulator() -> None:
 @pytest.mark.parametrize("run", ["29384721", "1764320000", "20261128"])
 def test_runs_of_a_cron_job_teach_each_other(run: str) -> None:
     """Each is a Job of its own, which its CronJob numbers; a short number is another Job."""
-    history = LiveHistory()
+    history = RunTimeHistory()
     for i in range(20):
         assert history.note(pod(f"Job/backup-{29384700 + i}"), 10.0) == (i == 0)
         history.note(pod(f"Job/train-{i}"), 10_000.0)
@@ -101,7 +101,7 @@ def test_runs_in_a_file_of_an_earlier_version_are_added_up(tmp_path: Path) -> No
 
 def test_new_owner_is_estimated_by_its_namespace() -> None:
     """A Job of one pod tells what the next Job of the namespace takes, and nothing of another namespace's."""
-    history = LiveHistory()
+    history = RunTimeHistory()
     for i in range(20):
         history.note(pod(f"Job/{i}", namespace="fast"), 10.0)
         history.note(pod(f"Job/{i}", namespace="slow"), 10_000.0)
@@ -111,7 +111,7 @@ def test_new_owner_is_estimated_by_its_namespace() -> None:
 
 def test_owner_counts_once_for_its_namespace() -> None:
     """A thousand pods of one owner are no more than one pod for others of the namespace."""
-    one, many = LiveHistory(), LiveHistory()
+    one, many = RunTimeHistory(), RunTimeHistory()
     for history, count in ((one, 1), (many, 200)):
         for i in range(10):
             history.note(pod(f"Job/{i}", LARGE), 10.0)
@@ -124,7 +124,7 @@ def test_owner_counts_once_for_its_namespace() -> None:
 
 def test_least_recently_used_groups_are_forgotten() -> None:
     """The number of groups is bounded, and what is still asked about stays."""
-    history = LiveHistory(max_groups=12)
+    history = RunTimeHistory(max_groups=12)
     for i in range(50):
         history.note(pod(f"Job/{i}"), 10.0)
         history.estimate(pod("Job/0"))
@@ -137,7 +137,7 @@ def test_least_recently_used_groups_are_forgotten() -> None:
 
 def test_pods_that_never_run_again_drive_out_nobody_who_does() -> None:
     """A CronJob keeps its estimate, whatever number of Jobs of one pod end."""
-    history = LiveHistory(max_groups=200)
+    history = RunTimeHistory(max_groups=200)
     nightly = [pod(f"Job/nightly-{29384720 + k}", LARGE) for k in range(30)]
     for each in nightly:
         history.note(each, 8 * 3600.0)
@@ -159,7 +159,7 @@ ENDS = st.lists(
 def test_file_keeps_all_estimates(tmp_path_factory: pytest.TempPathFactory, ends: list, limit: int) -> None:  # type: ignore[type-arg]
     """After a restart every estimate is what it was, and so is what would be forgotten next."""
     file = tmp_path_factory.mktemp("run-times") / "run-times.json"
-    history = LiveHistory(limit)
+    history = RunTimeHistory(limit)
     for owner, requests, namespace, seconds in ends:
         history.note(pod(owner, requests, namespace), seconds)
     write_run_times(file, history.copy())
@@ -175,7 +175,7 @@ def test_file_keeps_all_estimates(tmp_path_factory: pytest.TempPathFactory, ends
 
 def test_file_keeps_how_far_stated_run_times_were_off(tmp_path: Path) -> None:
     """By owner, whichever run of it, by namespace and of all pods; pods that stated nothing say nothing of it."""
-    file, history = tmp_path / "run-times.json", LiveHistory()
+    file, history = tmp_path / "run-times.json", RunTimeHistory()
     for k in range(139):
         history.note(replace(pod(f"Job/late-{29384720 + k}"), estimated_seconds=60.0), 600.0)
     history.note(replace(pod("Job/right", namespace="other"), estimated_seconds=60.0), 60.0)
@@ -193,7 +193,7 @@ def test_file_keeps_how_far_stated_run_times_were_off(tmp_path: Path) -> None:
 
 def test_file_without_stated_run_times_is_that_of_older_versions(tmp_path: Path) -> None:
     """Both read it: it has no field that they do not know, and none of its errors."""
-    file, history = tmp_path / "run-times.json", LiveHistory()
+    file, history = tmp_path / "run-times.json", RunTimeHistory()
     history.note(pod("Job/a"), 60.0)
     write_run_times(file, history.copy())
     assert set(json.loads(file.read_bytes())) == {"run_times", "groups"}
@@ -201,7 +201,7 @@ def test_file_without_stated_run_times_is_that_of_older_versions(tmp_path: Path)
 
 
 def test_errors_of_owners_that_were_not_used_for_longest_are_forgotten() -> None:
-    history = LiveHistory(max_groups=10)
+    history = RunTimeHistory(max_groups=10)
     for k in range(50):
         history.note(replace(pod(f"Job/{k}x"), estimated_seconds=60.0), 600.0)
     assert len(history.ratios) == 10
@@ -211,7 +211,7 @@ def test_errors_of_owners_that_were_not_used_for_longest_are_forgotten() -> None
 
 def test_file_of_another_cluster_teaches_nothing_wrong_of_this_one(tmp_path: Path) -> None:
     """It is read: namespaces and owners that are not here are not asked about, and what ended here soon counts more."""
-    file, other = tmp_path / "run-times.json", LiveHistory()
+    file, other = tmp_path / "run-times.json", RunTimeHistory()
     for _ in range(100):
         other.note(pod("Job/x", namespace="theirs"), 10.0)
     write_run_times(file, other.copy())

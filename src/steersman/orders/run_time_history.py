@@ -35,7 +35,7 @@ PRIOR_PODS = 4.0
 FIRST_PRIOR = (8, 40)
 """Bins that are equally likely while nothing has ended: from 16 s to 12 days, with a median of 68 minutes."""
 MAX_GROUPS = 20_000
-"""Groups beyond which some are forgotten, see `LiveHistory`."""
+"""Groups beyond which some are forgotten, see `RunTimeHistory`."""
 SCHEMA = 1
 RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
 """Ratios of actual to stated run times are counted in this unit, so that 1 is in the middle of the bins."""
@@ -84,7 +84,7 @@ class HistoryCopy:
 
     Attributes:
         counts: [K, BINS] pods that ended, by group.
-        ratios: [BINS] by group, see `LiveHistory`.
+        ratios: [BINS] by group, see `RunTimeHistory`.
     """
 
     def __init__(self, core: CoreRunTimes, ratios: dict[RunTimeGroup, Floats]) -> None:
@@ -109,7 +109,7 @@ class HistoryCopy:
         return found
 
 
-class LiveHistory:
+class RunTimeHistory:
     """Run times by groups of pods, updated as pods end.
 
     Args:
@@ -223,7 +223,7 @@ def write_run_times(file: Path, copy: HistoryCopy) -> None:
         part.write_bytes(msgspec.json.encode(SavedRunTimes(SCHEMA, groups, ratios)) + b"\n")
 
 
-def read_run_times(file: Path) -> LiveHistory:
+def read_run_times(file: Path) -> RunTimeHistory:
     if file.exists() and not file.is_file():
         # A device or a pipe could be read without an end.
         raise InputError(file, "", "", "is not a regular file")
@@ -236,7 +236,7 @@ def read_run_times(file: Path) -> LiveHistory:
     if saved.run_times != SCHEMA:
         problem = f"{saved.run_times} is of another version of steersman; expected {SCHEMA}"
         raise InputError(file, "", "run_times", problem)
-    history = LiveHistory()
+    history = RunTimeHistory()
     parts = ("group", saved.groups, history.add), ("stated_ratios", saved.stated_ratios, history.add_ratios)
     for what, groups, add in parts:
         for i, group in enumerate(groups):
