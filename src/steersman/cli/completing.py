@@ -14,18 +14,8 @@ from steersman.agents.registry import algorithm_specs
 from steersman.core.extensions import entry_point_groups
 from steersman.policies.kube_scheduler.minors import MINORS
 from steersman.policies.networks import network_names
+from steersman.policies.rules import RULES
 
-RULES = {
-    "dot-product": "the smallest dot product of free resources and requests, over CPU and GPU",
-    "gpu-clustering": "pods of one kind on nodes of their own, fuller nodes first",
-    "gpu-packing": "devices in use first, then nodes in use, then unused nodes",
-    "best-fit": "the least CPU and GPU left over after the pod",
-    "fgd": "GPU fragmentation grows least (fragmentation gradient descent)",
-    "least-allocated": "the largest free share of CPU and memory, as kube-scheduler's LeastAllocated",
-    "most-allocated": "the smallest free share of CPU and memory, as kube-scheduler's MostAllocated",
-    "balanced-allocation": "used shares of CPU and memory differ least",
-}
-"""The rules of `policies.heuristics`, which imports numpy."""
 POLICIES = {
     "random": "a node that fits, at random",
     **RULES,

@@ -1,14 +1,11 @@
-"""Numbers of the heuristics, and sizes of learned policies, which sum them up with features of nodes.
+"""Numbers of the rules, and sizes of learned policies, which sum them up with features of nodes.
 
 The score of placing a pod of kind k (no GPU, a share, one GPU, several) on a node is
 
     after[k] . f(node after) + change[k] . (f(node after) - f(node before)) + fgd[k] FGD(node) + rules[k] . r(node)
 
-with the features f of view `gpu` (`policies.features`), FGD's integer score and the scores r of other heuristics. A
+with the features f of view `gpu` (`policies.features`), FGD's integer score and the scores r of other rules. A
 network may add its output for the same features and the pod's. `core/src/learned.rs` computes it.
-
-Formulas of the heuristics (`core/src/rules.rs`) `dot-product`, `gpu-clustering`, `gpu-packing`, `best-fit` and `fgd`:
-Weng et al., "Beware of Fragmentation", USENIX ATC 2023, as the paper's artifact computes them.
 """
 
 from __future__ import annotations
@@ -20,22 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from steersman.policies.features import POD_KINDS
+from steersman.policies.rules import RULES
 
-NAMES = (
-    "dot-product",
-    "gpu-clustering",
-    "gpu-packing",
-    "best-fit",
-    "fgd",
-    "least-allocated",
-    "most-allocated",
-    "balanced-allocation",
-)
-"""Names of the heuristics by number."""
+NAMES = tuple(RULES)
 BEST_FIT, FGD = NAMES.index("best-fit"), NAMES.index("fgd")
 LEARNED = len(NAMES)
 """Number of a learned policy among what is summed."""
-
 
 GPU_VIEW = "gpu"  # name of the weights' view (`steersman.policies.features`)
 FEATURES = 15  # of a node's state

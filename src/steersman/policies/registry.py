@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from steersman.core.errors import UsageError, unknown_name
 from steersman.core.extensions import Registry, attribute_errors, import_object
@@ -26,12 +26,9 @@ from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.policy_file import SUFFIX, open_policy, open_portfolio, rule_card, write_policy
 from steersman.policies.portfolio_policy import KindLimit, PortfolioPolicy
+from steersman.policies.schemes import SCHEMES, open_url
 from steersman.policies.telemetry import RULE_OF_POLICY, TelemetryPolicy
 from steersman.policies.user_policy import PolicyProtocol, UserPolicy, user_policy
-
-if TYPE_CHECKING:
-    from steersman.policies.base import Policy
-
 
 PACKAGED_POLICY = portfolios.STEERSMAN
 PORTFOLIO_NAMES = (PACKAGED_POLICY, portfolios.RULES)  # built-in policies of which short simulations choose a member
@@ -278,25 +275,3 @@ def check_telemetry(policy: Policy, spec: str, *, has_telemetry: bool) -> None:
     """Raise UsageError if a policy was trained on nodes' metrics and none are queried; a rule does without."""
     if Need.TELEMETRY in policy.needs and policy.is_learned and not has_telemetry:
         raise UsageError(f"--policy {spec} was trained on nodes' metrics; give --telemetry FILE with their queries")
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyScheme:
-    """A kind of policies that are named by a URL."""
-
-    name: str  # scheme of the URLs, such as `http`
-    # Returns the policy of a URL, which worker processes can unpickle; raises UsageError where there is none
-    open: Callable[[str], Policy]
-
-
-SCHEMES: Registry[PolicyScheme] = Registry("policy scheme", "steersman.policy_schemes", PolicyScheme)
-
-
-def open_url(url: str) -> Policy:
-    """Return the policy of a URL. Raises SteersmanError: its scheme is unknown, or there is no such policy."""
-    name = url.partition("://")[0]
-    scheme = SCHEMES.get(name)
-    if scheme is None:
-        known = " and ".join(f"{each}://" for each in SCHEMES.names()) or "none"
-        raise UsageError(f"policy {url!r}: {name!r} is no known scheme of URLs; known: {known}")
-    return scheme.open(url)

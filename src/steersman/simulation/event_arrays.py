@@ -29,7 +29,7 @@ class EventRecord(NamedTuple):
     """The events of a run, E of them; totals are those after the event."""
 
     time: npt.NDArray[np.float64]  # [E] seconds
-    # [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NONE if not bound), DEVICES
+    # [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NOWHERE if not bound), DEVICES
     # (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits), NODES_IN_USE,
     # GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of GPU_TAKEN beyond what the
     # nodes of the pods have, so that the idle milli are capacity - taken + exceeding)

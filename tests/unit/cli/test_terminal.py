@@ -22,7 +22,6 @@ from steersman.cli.commands.terminal import ALIASES, Shell
 from steersman.objectives.registry import OBJECTIVES
 from steersman.orders import order
 from steersman.policies.features import TELEMETRY, VIEWS
-from steersman.policies.heuristics import HEURISTIC_IDS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
 from steersman.workloads.formats.openb import known_names
 
@@ -112,7 +111,6 @@ def complete(capsys: Capture, monkeypatch: pytest.MonkeyPatch, line: str, shell:
 
 def test_completed_names_match_the_registries() -> None:
     assert set(completing.POLICIES) == set(BUILT_IN)
-    assert set(completing.RULES) == set(HEURISTIC_IDS)
     assert set(completing.TELEMETRY_POLICIES) == set(TELEMETRY_POLICIES)
     assert set(completing.OBJECTIVE_NAMES) == set(OBJECTIVES)
     assert set(filter(str.islower, completing.ORDERS)) == set(order.BUILT_IN)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from steersman.core.errors import UsageError
-from steersman.policies.registry import SCHEMES as POLICY_SCHEMES
-from steersman.policies.registry import PolicyScheme
+from steersman.policies.schemes import SCHEMES as POLICY_SCHEMES
+from steersman.policies.schemes import PolicyScheme
 
 if TYPE_CHECKING:
     from steersman.policies.base import Policy

@@ -137,7 +137,11 @@ class SchedulingQueue:
                     self._wakes.set()
 
     def pop(self) -> QueuedPod | None:
-        """Return the next pod, if any; it stays known until `remove`, `failed` or `requeue_with_backoff`."""
+        """Return the next pod, if any.
+
+        It stays in the queue until `remove`; `mark_unschedulable`, `wait_for_change` and `requeue_with_backoff` say
+        that it waits again.
+        """
         self._activate_due()
         if self.ordering is not None:
             chosen = self.ordering.next_pod(self.clock(), len(self._all))

@@ -107,7 +107,7 @@ class Listener:
         """Handle a node that was added, changed or deleted, or whose pods changed.
 
         Args:
-            may_have_grown: whether there may be room for a pod that waits; not after a deletion.
+            may_have_grown: whether there may be room for a pod that waits; not after the node's deletion.
         """
 
     def on_node_problem(self, name: str, problem: str) -> None:
