@@ -23,6 +23,7 @@ from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError
 from steersman.core.handles import BINS, CoreRunTimes
 from steersman.orders.order import recurring_owner
+from steersman.workloads.recorded import belongs_to_node
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -36,6 +37,8 @@ FIRST_PRIOR = (8, 40)
 """Bins that are equally likely while nothing has ended: from 16 s to 12 days, with a median of 68 minutes."""
 MAX_GROUPS = 20_000
 """Groups beyond which some are forgotten, see `RunTimeHistory`."""
+REPLACING = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController")
+"""Kinds of owners that replace a pod that ends, so that its resources stay taken."""
 SCHEMA = 1
 RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
 """Ratios of actual to stated run times are counted in this unit, so that 1 is in the middle of the bins."""
@@ -134,6 +137,17 @@ class RunTimeHistory:
     def knows(self, namespace: str, owner: str) -> bool:
         """Return whether a pod of an owner has ended, maybe in another run of it."""
         return self.core.knows(namespace, owner)
+
+    def lasts(self, pod: Pod) -> bool:
+        """Return whether a pod that runs is taken to stay.
+
+        It belongs to its node, or its owner replaces what ends. Then neither has it stated a run time, nor has a pod of
+        that owner ended.
+        """
+        if belongs_to_node(pod):
+            return True
+        is_replaced = pod.owner.partition("/")[0] in REPLACING and pod.estimated_seconds is None
+        return is_replaced and not self.knows(pod.namespace, pod.owner)
 
     def note(self, pod: Pod, seconds: float) -> bool:
         """Count a pod that ended after so many seconds; return whether it is the first one of its owner."""

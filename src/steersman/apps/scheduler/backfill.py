@@ -24,8 +24,6 @@ RENEW_SECONDS = 30.0
 """Age after which a reservation is made again."""
 TICK_SECONDS = 0.001
 """How long after a reservation has expired the next look comes."""
-ENDLESS = ("DaemonSet/", "Node/")
-"""Owners whose pods are taken not to end."""
 
 
 class Backfill:
@@ -136,7 +134,7 @@ class Backfill:
         for key, placed in cache.state.placements.items():
             pod = cache.pods.get(key)
             # Nominated pods are placed, too, and do not run.
-            if pod is None or not pod.node or pod.pod.owner.startswith(ENDLESS):
+            if pod is None or not pod.node or order.history.lasts(pod.pod):
                 continue
             # Its kubelet has not begun with a pod that was bound just now.
             started = now if pod.started is None else min(pod.started - epoch, now)

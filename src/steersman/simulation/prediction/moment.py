@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from steersman.cluster.model import Pod
 from steersman.orders.run_time_history import RunTimeHistory
-from steersman.workloads.recorded import belongs_to_node
 from steersman.workloads.workload import Life, Workload
 
 Floats = npt.NDArray[np.float64]
@@ -21,8 +20,6 @@ RECENT_SECONDS = 7 * DAY
 """Pods that arrived longer ago say nothing of the arrivals to come."""
 RECENT_ARRIVALS = 2000
 """Of more arrivals only the latest count, see `coming`."""
-LASTING = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "DaemonSet", "Node")
-"""Kinds of owners that replace a pod that ends, so that its resources stay taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,6 @@ class ClusterMoment:
         """Return whether a pod runs."""
         return bool(self.workload.recorded) and self.workload.recorded[i] is not None
 
-    def lasts(self, pod: Pod) -> bool:
-        """Return whether a pod that runs is taken to stay: its owner replaces what ends, and none of it has ended."""
-        if belongs_to_node(pod):
-            return True
-        return pod.owner.partition("/")[0] in LASTING and not self.history.knows(pod.namespace, pod.owner)
-
 
 def moment_of(workload: Workload, now: float, history: RunTimeHistory | None = None) -> ClusterMoment:
     """Return a cluster now, as far as the lives of its pods tell.
@@ -105,7 +96,7 @@ def moment_of(workload: Workload, now: float, history: RunTimeHistory | None = N
         known.ratios.update(listed.ratios)
     of_each = len(undated) - sum(undated), sum(undated)
     moment = ClusterMoment(workload, np.array(began), known, observed=observed, undated=of_each)
-    arrived = (each for each in every if 0.0 <= each.age <= observed and not moment.lasts(each.pod))
+    arrived = (each for each in every if 0.0 <= each.age <= observed and not moment.history.lasts(each.pod))
     if history is not None:
         return replace(moment, arrived=tuple(arrived))
     return replace(moment, arrived=tuple(arrived), spells=tuple(_spells(moment, now, since)))
@@ -126,7 +117,7 @@ def _spells(moment: ClusterMoment, now: float, since: float) -> Iterator[Spell]:
         yield Spell(each.pod, entered, each.ended - each.started, True, now - each.created)
     for i in moment.workload.standing():
         pod, ran = moment.workload.pods[i], -float(moment.began[i])
-        if not moment.lasts(pod):
+        if not moment.history.lasts(pod):
             created = moment.workload.lives.present.get((pod.namespace, pod.name), Life(None, None)).created
             age = ran if created is None else now - created
             yield Spell(pod, min(max(since + ran, 0.0), ran), ran, False, age)

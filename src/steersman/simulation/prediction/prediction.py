@@ -345,6 +345,6 @@ def _assumptions(moment: ClusterMoment, played: Rollouts, pods: Sequence[Pod]) -
     elif moment.observed < SHORTEST_SECONDS:
         known_for = format_duration(max(moment.observed, 0.0))
         yield f"arrivals are known for {known_for}: the same number is assumed for each hour"
-    stay = sum(moment.lasts(moment.workload.pods[i]) for i in moment.workload.standing())
+    stay = sum(moment.history.lasts(moment.workload.pods[i]) for i in moment.workload.standing())
     if stay:
         yield f"{stay} running pods have a controller that replaces them: they are taken to stay"

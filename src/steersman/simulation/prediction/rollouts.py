@@ -100,7 +100,9 @@ class Rollouts:
 
     @cached_property
     def _lasting(self) -> npt.NDArray[np.bool_]:
-        return np.array([self.moment.lasts(self.moment.workload.pods[i]) for i in self._running], dtype=np.bool_)
+        return np.array(
+            [self.moment.history.lasts(self.moment.workload.pods[i]) for i in self._running], dtype=np.bool_
+        )
 
     @cached_property
     def _deleted(self) -> npt.NDArray[np.bool_]:

@@ -110,6 +110,42 @@ def test_pods_overtake_that_end_in_time_or_leave_room() -> None:
     assert starts(jobs) == [0, 10, 2, 2, 15, 15]
 
 
+@pytest.mark.parametrize(
+    ("owner", "stated", "ended", "overtakes"),
+    [
+        ("ReplicaSet/web-1", None, False, True),
+        ("StatefulSet/db", None, False, True),
+        ("DaemonSet/agent", 60.0, True, True),
+        ("ReplicaSet/web-1", 60.0, False, False),
+        ("ReplicaSet/web-1", None, True, False),
+        ("Job/train", None, False, False),
+        ("", None, False, False),
+    ],
+)
+@in_event_loop
+def test_room_of_pods_that_stay_is_not_reserved(owner: str, stated: float | None, ended: bool, overtakes: bool) -> None:
+    world = VirtualScheduler("easy")
+    world.cache.upsert_node(raw(node("n0", cpu=4)))
+    kind, _, name = owner.partition("/")
+    runs: dict[str, Any] = pod("runs", cpu="3", on="n0")
+    owners = [{"kind": kind, "name": name, "uid": "u", "controller": True}]
+    runs["metadata"]["ownerReferences"] = owners if owner else []
+    if stated is not None:
+        runs["metadata"]["annotations"] = {ESTIMATE_KEY: repr(stated)}
+    world.cache.upsert_pod(raw(runs))
+    assert world.queue.ordering is not None
+    if ended:
+        world.queue.ordering.order.history.note(world.cache.pods["default/runs"].pod, 60.0)
+    world.cache.upsert_pod(raw(pod("large", cpu="4")))
+    world.run()
+    world.now += 1.0
+    small: dict[str, Any] = pod("small", cpu="1")
+    small["metadata"]["annotations"] = {ESTIMATE_KEY: "1e7"}
+    world.cache.upsert_pod(raw(small))
+    world.run()
+    assert bool(world.node_of("default/small")) == overtakes
+
+
 def test_pod_behind_refused_ones_still_overtakes() -> None:
     """Of equal pods the oldest ones are too long, the youngest is not: it is tried, too."""
     jobs = [Job(0, 10, 3), Job(1, 5, 4), *(Job(2, 100, 1) for _ in range(5)), Job(3, 4, 1)]
