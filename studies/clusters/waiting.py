@@ -10,14 +10,13 @@ import numpy.typing as npt
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.evolution.simulations import SimulationTask
-from steersman.cluster.arrays import pod_kind
 from steersman.cluster.model import GPU_MILLI, Pod
-from steersman.cluster.state import ClusterState
 from steersman.policies.base import Policy
 from steersman.policies.portfolios import RULES
 from steersman.policies.registry import PACKAGED_POLICY, packaged_portfolio, resolve
 from steersman.simulation import event_arrays
 from steersman.simulation.arrivals import Schedule, schedule
+from steersman.simulation.pod_kinds import kinds_of
 from steersman.simulation.run import Execution, Simulator
 from steersman.training.run import TrainingLimits
 from steersman.training.search.evolve import EvolutionPlan
@@ -149,8 +148,9 @@ def _play(at: Desk, simulator: Simulator, policies: dict[str, Policy], load: flo
 
 def _kinds(workload: Workload) -> Ints:
     """[P] the number in `KINDS` of each pod."""
-    state = ClusterState(workload.nodes)
-    return np.array([pod_kind(state.class_arrays, c) for c in state.class_ids(workload.pods)], dtype=np.int64)
+    requests = [(pod.requests.gpu_count * pod.requests.gpu_milli, pod.requests.gpu_count) for pod in workload.pods]
+    demand, devices = np.array(requests, dtype=np.int64).T
+    return kinds_of(demand, devices)
 
 
 def _waits(simulator: Simulator, plan: Schedule, policy: Policy, seed: int) -> Floats:

@@ -134,16 +134,6 @@ def room_for(nodes: NodeArrays, classes: ClassArrays, c: int, slots: npt.NDArray
     return int(np.maximum(pods, 1).sum())
 
 
-def pod_kind(classes: ClassArrays, c: int) -> int:
-    """Return the kind of class `c`: 0 no GPU, 1 a share of one, 2 one whole GPU, 3 several."""
-    count = classes.gpu_count[c]
-    if count == 0:
-        return 0
-    if count > 1:
-        return 3
-    return 2 if classes.gpu_milli[c] == GPU_MILLI else 1
-
-
 def best_devices(nodes: NodeArrays, classes: ClassArrays, c: int, n: int) -> int:
     """Return the devices of node `n` that a pod of class `c` takes by default, as a bit mask (0: none, or counted).
 

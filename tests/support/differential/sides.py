@@ -123,7 +123,7 @@ class LiveCluster:
             further, allowed = volumes.refusals, volumes.allowed(state.table)
             storage = storage_scores(volumes, self.profile.storage_shape)
         services = LiveSpreadSelectors(self.selectors)()
-        with self.cache.reservations.without_nominated(pod) as beside:
+        with self.cache.expected.without_nominated(pod) as beside:
             if beside is not None:
                 allowed = beside if allowed is None else allowed & beside
             found = decided(state, pod.class_id, pod.labels_id, services, self.profile, further, allowed, storage)

@@ -162,16 +162,6 @@ class PodOrdering:
         # Pods whose group changes once a pod of their owner has ended.
         self._by_owner: dict[tuple[str, str], dict[str, QueuedPod]] = {}
 
-    @property
-    def is_strict(self) -> bool:
-        """Return whether nobody overtakes the pod that goes next."""
-        return self.order.is_strict
-
-    @property
-    def commits(self) -> bool:
-        """Return whether the pod that goes next stays the same until it is bound or deleted."""
-        return self.order.commits
-
     def join(self, queued: QueuedPod) -> None:
         """Give a new or changed pod, which is in no place, its group."""
         self._leave_group(queued)
@@ -253,11 +243,11 @@ class PodOrdering:
         queued = self.active.first(now, waiting)
         if queued is None:
             return None
-        if self.commits:
+        if self.order.commits:
             head = self._choose_head(queued, now, waiting)
             if head.place == "active":
                 queued = head
-            elif self.is_strict:
+            elif self.order.is_strict:
                 return None
         self._released.discard(queued.pod.key)
         return queued

@@ -289,7 +289,7 @@ class Scheduler(Listener):
     def _nominated_displaced(self, pod: CachedPod) -> Generator[Mask | None]:
         self._is_displacing = True
         try:
-            with self.cache.reservations.without_nominated(pod) as allowed:
+            with self.cache.expected.without_nominated(pod) as allowed:
                 yield allowed
         finally:
             self._is_displacing = False
@@ -335,7 +335,7 @@ class Scheduler(Listener):
             return
         cache.number(pod)
         # The cached answer does not hold for a pod with claims, or one that nominated pods yield to.
-        if volumes is None and not cache.reservations.displaces(pod) and self._is_known_unschedulable(pod):
+        if volumes is None and not cache.expected.displaces(pod) and self._is_known_unschedulable(pod):
             self._mark_unschedulable(queued, lambda: self._why(pod), began)
             return
         closed = None if self.backfill is None else self.backfill.closed(queued)
@@ -380,7 +380,7 @@ class Scheduler(Listener):
         node = cache.state.nodes[choice.slot]
         assert node is not None
         # Before anything is awaited, so that the next decision counts them.
-        cache.reservations.assume(pod, choice.slot, choice.devices)
+        cache.expected.assume(pod, choice.slot, choice.devices)
         self.queue.note_success(pod)
         plan = VolumePlan() if volumes is None else volumes.plan(choice.slot)
         if plan:
@@ -618,7 +618,7 @@ class Scheduler(Listener):
     def _requeue(self, queued: QueuedPod) -> None:
         """Forget where a pod was assumed, and retry it after a backoff, unless it is bound or deleted meanwhile."""
         pod = queued.pod
-        self.cache.reservations.forget(pod)
+        self.cache.expected.forget(pod)
         if self.cache.pods.get(pod.key) is pod and not pod.node and not pod.deleting:
             self.queue.requeue_with_backoff(queued)
 

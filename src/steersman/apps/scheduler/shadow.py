@@ -172,7 +172,7 @@ class CounterfactualCache(ClusterCache):
             return
         pod.assumed = False
         # A nomination by the other scheduler means nothing in this cluster.
-        self.reservations.nominate(pod, "")
+        self.expected.nominate(pod, "")
         if not pod.node and pod.key not in self.pending and not self._place_by_policy(pod):
             self.pending[pod.key] = pod
 
@@ -181,7 +181,7 @@ class CounterfactualCache(ClusterCache):
         if choice is None:
             return False
         self.pending.pop(pod.key, None)
-        self.reservations.assume(pod, choice.slot, choice.devices)
+        self.expected.assume(pod, choice.slot, choice.devices)
         return True
 
 

@@ -34,7 +34,7 @@ from steersman.kubernetes.selectors import Namespaces, Selectors, as_written
 from steersman.kubernetes.watch import EventType, Reflector
 
 
-class Reservations:
+class ExpectedPods:
     """Pods of a store that are assumed on nodes or nominated for them."""
 
     def __init__(self, store: PodStore) -> None:
@@ -138,8 +138,8 @@ class ClusterCache(PodStore):
         self, client: Client, listener: Listener, selectors: Selectors | None = None, *, ranked: bool = False
     ) -> None:
         super().__init__(listener, as_written if selectors is None else selectors.read, ranked=ranked)
-        # `reservations`: pods that count on nodes before the API says so
-        self.selectors, self.reservations = selectors, Reservations(self)
+        # `expected`: pods that count on nodes before the API says so
+        self.selectors, self.expected = selectors, ExpectedPods(self)
         self.namespaces = Namespaces(client, self._namespaces_changed)
         self.device_claims = DeviceClaims(client, self._device_claims_changed, self._offers_changed)
         self._decoder = PodDecoder(self.namespaces, self.device_claims)
@@ -207,7 +207,7 @@ class ClusterCache(PodStore):
     def delete_pod(self, key: str) -> None:
         pod = self.pods.pop(key, None)
         if pod is not None:
-            self.reservations.nominate(pod, "")
+            self.expected.nominate(pod, "")
             self._decoder.selecting.pop(key, None)
             self.drop(pod)
             pod.assumed = False
@@ -255,7 +255,7 @@ class ClusterCache(PodStore):
             self.bind(pod, node, head)
         elif not pod.assumed:
             # A pod that is being deleted will not take its nominated node.
-            self.reservations.nominate(pod, "" if deleting else head.status.nominated_node_name or "")
+            self.expected.nominate(pod, "" if deleting else head.status.nominated_node_name or "")
             if changed and not pod.gated:
                 self.listener.on_pod_pending(pod)
 
@@ -286,7 +286,7 @@ class ClusterCache(PodStore):
         if pod.node:  # assumed elsewhere; the API is right
             pod.assumed = False
             self.take(pod)
-        self.reservations.nominate(pod, "")
+        self.expected.nominate(pod, "")
         self._count_device_claims(pod)
         held = _devices(head, pod.pod) or _mask(pod.pod.gpu_devices)
         # Without a valid annotation the account chooses devices, see `ClusterState.place_running`.

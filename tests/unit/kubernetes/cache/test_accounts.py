@@ -133,7 +133,7 @@ def test_the_api_corrects_the_devices_of_an_assumed_pod() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", gpus=4)))
     tested.upsert_pod(raw(pod("a0", gpu=(1, 300))))
-    tested.reservations.assume(tested.pods["default/a0"], 0, 0b1)
+    tested.expected.assume(tested.pods["default/a0"], 0, 0b1)
     tested.upsert_pod(raw(pod("a0", on="n", gpu=(1, 300), index="2")))
     assert free_gpus(tested, "n") == [1000, 1000, 700, 1000]
 
@@ -143,7 +143,7 @@ def test_a_bound_pod_keeps_the_gpus_that_it_was_bound_with() -> None:
     tested = cache()
     tested.upsert_node(raw(node("n", gpus=4)))
     tested.upsert_pod(raw(pod("a0", gpu=(1, 1000))))
-    tested.reservations.assume(tested.pods["default/a0"], 0, 0b1)
+    tested.expected.assume(tested.pods["default/a0"], 0, 0b1)
     tested.upsert_pod(raw(pod("a0", on="n", gpu=(1, 1000), index="0")))
     for generation in (1, 2):
         tested.upsert_pod(raw(pod("a0", cpu=str(generation), on="n", gpu=(1, 1), index="0", generation=generation)))
@@ -200,7 +200,7 @@ def test_resources_are_reserved_for_nominated_pods() -> None:
     waits, urgent, itself = (tested.pods[f"default/{name}"] for name in ("b0", "c0", "a0"))
 
     def fits(who: Any) -> bool:
-        with tested.reservations.without_nominated(who) as beside:
+        with tested.expected.without_nominated(who) as beside:
             assert free_cpu(tested, "n") == 8000, "nodes are scored without nominated pods"
             found = tested.state.mask(*tested.number(who))
         return bool(found.any() if beside is None else (found & beside).any())
@@ -224,8 +224,8 @@ def test_required_affinity_ignores_nominated_pods() -> None:
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
     tested.upsert_pod(raw(pod("b0", affinity=affinity)))
     waits = tested.pods["default/b0"]
-    assert not tested.reservations.displaces(waits)
-    with tested.reservations.without_nominated(waits) as beside:
+    assert not tested.expected.displaces(waits)
+    with tested.expected.without_nominated(waits) as beside:
         assert beside is not None
         assert beside.any(), "beside it the pod has what it wants to be near"
         assert not tested.state.mask(*tested.number(waits)).any(), "which may never come"

@@ -145,9 +145,9 @@ def test_cache_after_any_history_equals_the_final_state(steps: list[tuple[str, i
         elif what == "assume" and known and not known["spec"].get("nodeName") and where in nodes:
             cached = tested.pods[key]
             if not cached.assumed:
-                tested.reservations.assume(cached, tested.state.slots[where], 0)
+                tested.expected.assume(cached, tested.state.slots[where], 0)
         elif what == "forget" and known:
-            tested.reservations.forget(tested.pods[key])
+            tested.expected.forget(tested.pods[key])
         elif what == "resize" and known:
             spec = {**known["spec"], "containers": pod(name, cpu=f"{500 + 100 * j}m")["spec"]["containers"]}
             meta = {**known["metadata"], "generation": known["metadata"]["generation"] + 1}
@@ -157,7 +157,7 @@ def test_cache_after_any_history_equals_the_final_state(steps: list[tuple[str, i
             listed(NodeFeed(tested), [raw(each) for each in nodes.values()])
             listed(PodFeed(tested), [raw(each) for each in pods.values()])
     for cached in list(tested.pods.values()):
-        tested.reservations.forget(cached)
+        tested.expected.forget(cached)
     fresh = cache()
     for each in nodes.values():
         fresh.upsert_node(raw(each))
@@ -180,11 +180,11 @@ def test_an_assumed_pod_is_confirmed_by_the_watch() -> None:
     tested.upsert_node(raw(node("n", gpus=4)))
     tested.upsert_pod(raw(pod("a0", gpu=(1, 300))))
     cached = tested.pods["default/a0"]
-    tested.reservations.assume(cached, tested.state.slots["n"], 0b100)
+    tested.expected.assume(cached, tested.state.slots["n"], 0b100)
     assert tested.state.arrays.gpu_free[0].tolist() == [1000, 1000, 700, 1000]
     tested.upsert_pod(raw(pod("a0", on="n", gpu=(1, 300), index="2")))
     assert not cached.assumed
-    tested.reservations.forget(cached)
+    tested.expected.forget(cached)
     assert tested.state.arrays.gpu_free[0].tolist() == [1000, 1000, 700, 1000]
     assert [what for what, _ in tested.listener.told if what in ("waits", "bound")] == ["waits", "bound"]
 
@@ -194,7 +194,7 @@ def test_watch_overrides_assumed_pods() -> None:
     tested.upsert_node(raw(node("n", gpus=1)))
     tested.upsert_node(raw(node("m", gpus=1)))
     tested.upsert_pod(raw(pod("a0", gpu=(1, 300))))
-    tested.reservations.assume(tested.pods["default/a0"], tested.state.slots["n"], 1)
+    tested.expected.assume(tested.pods["default/a0"], tested.state.slots["n"], 1)
     tested.upsert_pod(raw(pod("a0", on="m", gpu=(1, 300), index="0")))
     free = tested.state.arrays.gpu_free[:, 0]
     assert (free[tested.state.slots["n"]], free[tested.state.slots["m"]]) == (1000, 700)
@@ -280,7 +280,7 @@ def test_a_terminating_pod_keeps_its_resources_and_leaves_topology_spread(delete
         tested.upsert_pod(raw(each))
     if deleted == "while it is assumed":
         tested.upsert_pod(raw(pod("a0")))
-        tested.reservations.assume(tested.pods["default/a0"], 0, 0)
+        tested.expected.assume(tested.pods["default/a0"], 0, 0)
         tested.upsert_pod(raw(terminating(pod("a0"))))
     elif deleted == "later":
         tested.upsert_pod(raw(old))
