@@ -11,9 +11,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use crate::arrays::{Arrays, Error, Result, index};
 use crate::batch::{Batch, Observations, Results};
-use crate::cluster::{Cluster, read_nodes};
+use crate::cluster::{Cluster, PodCounts, read_nodes};
 use crate::decide::{Choice, Decider, NodeRule};
-use crate::engine::{Engine, Outcome, SUMS, State, Stop};
+use crate::engine::{Engine, Outcome, SUMS, Stop};
 use crate::episode::write_rewards;
 use crate::fragmentation::{CAUSES, Profile};
 use crate::live_model::LiveModel;
@@ -589,7 +589,7 @@ doors! {
         held: out i32[lengths[7]],
         lengths: in usize[8],
     ) {
-        let mut state = State { free, nonzero, gpu_free, gpu_kinds, matched, owned, owned_total, held };
+        let mut state = PodCounts { free, nonzero, gpu_free, gpu_kinds, matched, owned, owned_total, held };
         with_engine(engine, |engine| engine.write_state(&mut state).map(|()| 0))
     }
 

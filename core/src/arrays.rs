@@ -133,3 +133,16 @@ pub fn index(name: &str, value: i64, below: usize) -> Result<usize> {
 pub fn optional(name: &str, value: i64, below: usize) -> Result<Option<usize>> {
     if value == -1 { Ok(None) } else { index(name, value, below).map(Some) }
 }
+
+/// Copy rows into an array that has as many numbers.
+pub fn copy_rows<'a, T: Copy + 'a>(name: &str, out: &mut [T], rows: impl Iterator<Item = &'a [T]>) -> Result<()> {
+    let mut rest = out;
+    for row in rows {
+        let Some((first, others)) = rest.split_at_mut_checked(row.len()) else {
+            return Err(format!("{name}: expected more numbers"));
+        };
+        first.copy_from_slice(row);
+        rest = others;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(format!("{name}: expected fewer numbers")) }
+}

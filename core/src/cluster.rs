@@ -2,7 +2,6 @@
 //! cancel exactly.
 
 use crate::arrays::{Arrays, Result, index};
-use crate::policy::read_types;
 
 /// Milli of a whole GPU.
 pub const GPU: i64 = 1000;
@@ -12,6 +11,30 @@ pub const CPU: usize = 0;
 pub const MEMORY: usize = 1;
 pub const PODS: usize = 2;
 pub const EPHEMERAL: usize = 3;
+
+/// A type of GPUs of a cluster: their model, "" if unknown, and the names that they are offered under, none: any.
+pub type GpuType = (String, Vec<String>);
+
+/// Read `policy.types`, the types of a cluster's GPUs; None: the host gives a profile instead.
+pub fn read_types(arrays: &Arrays) -> Result<Option<Vec<GpuType>>> {
+    if !arrays.has("policy.types") {
+        return Ok(None);
+    }
+    let types = serde_json::from_slice(&arrays.list::<u8>("policy.types")?);
+    types.map(Some).map_err(|error| format!("policy.types: expected [[model, [name, ...]], ...]: {error}"))
+}
+
+/// Arrays of a host for what the pods of a cluster have changed: of nodes, [N, *], and of what counts pods, [*, N].
+pub struct PodCounts<'a> {
+    pub free: &'a mut [i64],
+    pub nonzero: &'a mut [i64],
+    pub gpu_free: &'a mut [i64],
+    pub gpu_kinds: &'a mut [i64],
+    pub matched: &'a mut [i32],
+    pub owned: &'a mut [i32],
+    pub owned_total: &'a mut [i64],
+    pub held: &'a mut [i32],
+}
 
 /// Capacity of a node and what is left of it. Resources are milli-CPU, bytes of memory, pods, bytes of ephemeral
 /// storage, then extended resources; the last one stands for whatever no node offers.

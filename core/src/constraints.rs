@@ -3,8 +3,8 @@
 //! Pods count by their labels (namespace and labels, numbered) and by their class. Every distinct selector is counted
 //! per node as pods are placed and removed, so that a check costs O(nodes), not O(pods).
 
-use crate::arrays::{Arrays, Result, index, optional};
-use crate::engine::{State, copy_rows};
+use crate::arrays::{Arrays, Result, copy_rows, index, optional};
+use crate::cluster::PodCounts;
 
 /// What a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,7 +158,7 @@ pub struct Terms {
 
 impl Terms {
     /// Write the counts of pods.
-    pub fn write(&self, state: &mut State) -> Result<()> {
+    pub fn write(&self, state: &mut PodCounts) -> Result<()> {
         copy_rows("matched", state.matched, self.matched.iter().map(Vec::as_slice))?;
         copy_rows("owned", state.owned, self.owned.iter().map(|term| term.on_nodes.as_slice()))?;
         copy_rows("owned_total", state.owned_total, self.owned.iter().map(|term| std::slice::from_ref(&term.total)))?;

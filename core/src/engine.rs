@@ -3,12 +3,13 @@
 //! At equal times waiting pods are tried, in the queue's order, before others arrive or leave. A pod that fits nowhere
 //! waits, or has failed if nothing waits or if it would not fit on the empty cluster.
 
-use crate::arrays::{Arrays, Result, index, optional};
-use crate::cluster::{CPU, GPU, MEMORY, PODS};
+use crate::arrays::{Arrays, Result, copy_rows, index, optional};
+use crate::cluster::{CPU, GPU, MEMORY, PODS, PodCounts};
 use crate::decide::{Choice, Decider};
 use crate::fragmentation::CAUSES;
+use crate::heap::{heapify, pop, push, sink};
 use crate::history::Estimate;
-use crate::queue::{Moment, Overtaking, Queue, Releases, heapify, pop, push, sink};
+use crate::queue::{Moment, Overtaking, Queue, Releases};
 use crate::reservation::{Reservations, Running, fits_together, foresee};
 use crate::rules::RULES;
 use crate::views::{Observation, Observer, Summary};
@@ -140,31 +141,6 @@ pub struct Standing {
     pub started: f64,
     pub estimated: f64,
     pub members: usize,
-}
-
-/// Arrays of a host for what the pods of a cluster have changed: of nodes, [N, *], and of what counts pods, [*, N].
-pub struct State<'a> {
-    pub free: &'a mut [i64],
-    pub nonzero: &'a mut [i64],
-    pub gpu_free: &'a mut [i64],
-    pub gpu_kinds: &'a mut [i64],
-    pub matched: &'a mut [i32],
-    pub owned: &'a mut [i32],
-    pub owned_total: &'a mut [i64],
-    pub held: &'a mut [i32],
-}
-
-/// Copy rows into an array that has as many numbers.
-pub fn copy_rows<'a, T: Copy + 'a>(name: &str, out: &mut [T], rows: impl Iterator<Item = &'a [T]>) -> Result<()> {
-    let mut rest = out;
-    for row in rows {
-        let Some((first, others)) = rest.split_at_mut_checked(row.len()) else {
-            return Err(format!("{name}: expected more numbers"));
-        };
-        first.copy_from_slice(row);
-        rest = others;
-    }
-    if rest.is_empty() { Ok(()) } else { Err(format!("{name}: expected fewer numbers")) }
 }
 
 enum Answer {
@@ -398,7 +374,7 @@ impl Engine {
     }
 
     /// Write what the state of the cluster has changed so far, as arrays of the host, see `State`.
-    pub fn write_state(&self, state: &mut State) -> Result<()> {
+    pub fn write_state(&self, state: &mut PodCounts) -> Result<()> {
         let nodes = &self.decider.cluster.nodes;
         copy_rows("free", state.free, nodes.iter().map(|node| node.free.as_slice()))?;
         copy_rows("nonzero", state.nonzero, nodes.iter().map(|node| node.nonzero.as_slice()))?;

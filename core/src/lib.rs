@@ -17,6 +17,7 @@ mod engine;
 mod episode;
 mod formula;
 mod fragmentation;
+mod heap;
 mod history;
 mod kube;
 mod latency;

@@ -10,7 +10,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 
 use crate::arrays::{Arrays, Error, Result};
-use crate::cluster::GPU;
+use crate::cluster::{GPU, GpuType, read_types};
 use crate::formula;
 use crate::fragmentation::{Profile, TypicalPod};
 use crate::learned::{KINDS, Layer, Leftovers, MOST_CPU, Step, WEIGHTS, Weights};
@@ -147,9 +147,6 @@ pub enum Member {
     Network(Box<Network>),
 }
 
-/// A type of GPUs of a cluster: their model, "" if unknown, and the names that they are offered under, none: any.
-pub type GpuType = (String, Vec<String>);
-
 /// The workload profile in a file, by the GPU models of its card.
 pub struct Prepared {
     models: Vec<String>,
@@ -237,15 +234,6 @@ impl Policy {
         let groups: Vec<_> = groups.chunks_exact(2).map(|pair| [group(pair[0]), group(pair[1])]).collect();
         Ok(network.scores(inputs, &groups))
     }
-}
-
-/// Read `policy.types`, the types of a cluster's GPUs; None: the host gives a profile instead.
-pub fn read_types(arrays: &Arrays) -> Result<Option<Vec<GpuType>>> {
-    if !arrays.has("policy.types") {
-        return Ok(None);
-    }
-    let types = serde_json::from_slice(&arrays.list::<u8>("policy.types")?);
-    types.map(Some).map_err(|error| format!("policy.types: expected [[model, [name, ...]], ...]: {error}"))
 }
 
 /// Return the line that says what is wrong with a file.

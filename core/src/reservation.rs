@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::{Class, Cluster, Node};
-use crate::queue::{Releases, heapify, pop};
+use crate::heap::{heapify, pop};
+use crate::queue::Releases;
 
 const MANY: i64 = 1 << 30;
 
