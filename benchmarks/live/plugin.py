@@ -18,7 +18,7 @@ from tests.support.servers.plugin_scheduler import configuration, free_port, plu
 from benchmarks.live.rate import NODES, SCHEDULER, STEERSMAN, compared, local_cluster, run
 from steersman.policies.policy_file import write_policy
 from steersman.policies.registry import packaged_portfolio, policy_path
-from steersman.simulation.preparation import prepare_chosen
+from steersman.simulation.prepared_policy import prepare_chosen
 from steersman.workloads.formats.openb import embedded
 
 PLAIN = "kube-scheduler"

@@ -16,7 +16,7 @@ use crate::decide::{Choice, Decider, NodeRule};
 use crate::engine::{Engine, Outcome, SUMS, Stop};
 use crate::episode::write_rewards;
 use crate::fragmentation::{CAUSES, Profile};
-use crate::live_model::LiveModel;
+use crate::latency_live::LiveModel;
 use crate::live_order::LiveOrder;
 use crate::networks::Inputs;
 use crate::order_file::OrderFile;

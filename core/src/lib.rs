@@ -22,10 +22,11 @@ mod history;
 mod kube;
 mod latency;
 mod latency_draws;
+mod latency_live;
 mod latency_model;
 mod latency_settings;
 mod learned;
-mod live_model;
+
 mod live_order;
 mod metric_rules;
 mod network_rule;

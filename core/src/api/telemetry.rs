@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::doors::doors;
 use super::{Object, answer, fill, keep, with_model};
 use crate::arrays::{Arrays, Result};
-use crate::live_model::{LiveModel, PodOfModel};
+use crate::latency_live::{LiveModel, PodOfModel};
 use crate::metric_rules::{MetricRule, contributions, write_scores};
 use crate::telemetry::Question;
 use crate::telemetry_reward::TelemetryObjective;

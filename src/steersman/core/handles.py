@@ -741,7 +741,7 @@ class TelemetryModel:
     removed move up.
 
     Args:
-        arrays: what `LiveModel::read` in `core/src/live_model.rs` reads, by name.
+        arrays: what `LiveModel::read` in `core/src/latency_live.rs` reads, by name.
     """
 
     def __init__(self, arrays: Described) -> None:

@@ -38,7 +38,7 @@ def stock_tuned(policy: Policy) -> StockTunedPolicy | None:
     return policy if isinstance(policy, StockTunedPolicy) else None
 
 
-def portfolio(policy: Policy) -> PortfolioPolicy | None:
+def as_portfolio(policy: Policy) -> PortfolioPolicy | None:
     """Return the policy if simulations choose one of its members, else None."""
     return policy if isinstance(policy, PortfolioPolicy) else None
 

@@ -42,7 +42,7 @@ from steersman.policies.decision.selection import NodeRule
 from steersman.policies.features import TELEMETRY, View
 from steersman.policies.greedy_forecast import forecast_policy
 from steersman.policies.heuristics import heuristic
-from steersman.policies.kinds import as_linear, heuristic_as_linear, stock_tuned
+from steersman.policies.kinds import as_linear, as_portfolio, heuristic_as_linear, stock_tuned
 from steersman.policies.kube_scheduler.policy import StockTunedPolicy
 from steersman.policies.kube_scheduler.profile import KubeProfile
 from steersman.policies.kube_scheduler.spreading import scheduled_by
@@ -121,9 +121,8 @@ class Simulator(PreparedWorkload):
         kind = protocol, ratio, load, mean_duration
         if (tuned := stock_tuned(policy)) is not None:
             return self._tuned(tuned, StockSearchOptions(*kind), progress)
-        if not policy.members:
+        if (portfolio := as_portfolio(policy)) is None:
             return MemberChoice(policy)
-        portfolio = cast(PortfolioPolicy, policy)
         # The seed is not part of the key: every seed of a run has the same member.
         percent = None if portfolio.limit is None else portfolio.limit.percent
         key = portfolio.digest, portfolio.is_fitted, percent, policy.order if protocol == "timed" else AGE, *kind

@@ -17,7 +17,7 @@ from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
 from steersman.policies.policy_file import read_policy
 from steersman.policies.registry import policy_path, resolve
-from steersman.simulation.preparation import prepare_chosen
+from steersman.simulation.prepared_policy import prepare_chosen
 from steersman.simulation.run import Simulator, decider_on
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.generators.clusters import Distribution, random_cluster

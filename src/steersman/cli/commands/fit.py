@@ -93,13 +93,13 @@ def fit_policy(options: WrittenPolicy, fitting: FittingOptions, inputs: Inputs, 
     # The imports below are slow, so the options are checked first.
     from steersman.core.atomic_files import replacing
     from steersman.orders.order import AGE
-    from steersman.policies.kinds import as_linear, portfolio
+    from steersman.policies.kinds import as_linear, as_portfolio
     from steersman.policies.policy_file import SUFFIX, prepare_policy, with_stored_order, write_policy
     from steersman.policies.registry import policy_path, resolve, split_order
 
     name, order = split_order(options.policy)
     decides, warn = resolve(options.policy), Warnings()
-    choice = portfolio(decides)
+    choice = as_portfolio(decides)
     if is_text and decides.order != AGE:
         raise UsageError(f"--output {output}: a formula has no order; expected a name in {SUFFIX}, or {name}+age")
     if choice or not order:

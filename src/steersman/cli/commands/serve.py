@@ -161,7 +161,7 @@ def _settings(options: ServiceOptions, file: Path | None) -> ServiceConfig:
 def _prepared(policy: str, inputs: FileInputs) -> Iterator[Path]:
     from steersman.policies.policy_file import write_policy
     from steersman.policies.registry import policy_path, resolve
-    from steersman.simulation.preparation import prepare_chosen
+    from steersman.simulation.prepared_policy import prepare_chosen
 
     (workload,) = inputs.read(Warnings())
     with TemporaryDirectory(prefix="steersman-") as folder, policy_path(policy) as source:

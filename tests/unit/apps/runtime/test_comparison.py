@@ -44,7 +44,7 @@ from steersman.policies.linear import LinearPolicy
 from steersman.policies.policy_file import ComparedOn, prepare_policy, read_policy, write_policy
 from steersman.policies.portfolio_policy import PortfolioPolicy
 from steersman.policies.registry import policy_path, resolve
-from steersman.simulation.preparation import prepare_chosen
+from steersman.simulation.prepared_policy import prepare_chosen
 from steersman.simulation.run import Simulator
 from steersman.simulation.selection.choice import MemberChoice
 from steersman.simulation.selection.fitting import FITTED
