@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,11 @@ TOKEN = "a-token"
 
 @dataclass(frozen=True)
 class Reply:
-    """A response: its status and text."""
+    """A response: its status, text and headers."""
 
     status: int
     text: str
+    headers: Mapping[str, str]
 
     @property
     def content(self) -> Any:
@@ -39,22 +40,19 @@ class Reply:
 AskServer = Callable[..., Awaitable[Reply]]
 
 
-def tell(screens: Sequence[Screen], story: Callable[[AskServer], Awaitable[None]]) -> None:
-    """Run a story with a function that asks a server with these screens: a path, then what is posted, and headers."""
+@asynccontextmanager
+async def asking(*screens: Screen) -> AsyncIterator[AskServer]:
+    """Serve screens in the block, and ask them: a path, a method, and headers; those without text go."""
+    server = TestServer(application(screens, TOKEN, "127.0.0.1"))
+    async with TestClient(server) as client:
 
-    async def run() -> None:
-        server = TestServer(application(screens, TOKEN, "127.0.0.1"))
-        async with TestClient(server) as client:
+        async def ask(path: str, method: str = "GET", **headers: str) -> Reply:
+            own = f"http://127.0.0.1:{server.port}"
+            given = {"Authorization": f"Bearer {TOKEN}", "Origin": own} | headers
+            given = {name: value for name, value in given.items() if value}
+            url = URL(path, encoded=True)
+            client.session.cookie_jar.clear()
+            async with client.request(method, url, headers=given, allow_redirects=False) as response:
+                return Reply(response.status, await response.text(), response.headers)
 
-            async def ask(path: str, posted: object = None, **headers: str) -> Reply:
-                own = f"http://127.0.0.1:{server.port}"
-                given = {"Authorization": f"Bearer {TOKEN}", "Origin": own} | headers
-                given = {name: value for name, value in given.items() if value}
-                method = "GET" if posted is None else "POST"
-                url = URL(path, encoded=True)
-                async with client.request(method, url, json=posted, headers=given) as response:
-                    return Reply(response.status, await response.text())
-
-            await story(ask)
-
-    asyncio.run(run())
+        yield ask

@@ -8,6 +8,7 @@ import inspect
 import json
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -218,6 +219,16 @@ def listed(handler: Handler, objects: Iterable[msgspec.Raw]) -> None:
 def failure(status: int, reason: str) -> web.Response:
     """A `Status` of the API."""
     return web.json_response({"kind": "Status", "reason": reason, "message": reason.lower()}, status=status)
+
+
+def failing(status: int, *ends: str) -> Fault:
+    """A server that fails, or does so where a path ends so."""
+
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        matches = not ends or request.path.endswith(ends)
+        return failure(status, HTTPStatus(status).phrase.replace(" ", "")) if matches else None
+
+    return fault
 
 
 def merged(known: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

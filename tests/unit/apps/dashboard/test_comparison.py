@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from tests.support.dashboard import AskServer, tell
+from tests.support.dashboard import AskServer, asking
 from tests.support.errors import raises
 
 from steersman.apps.dashboard.comparison.evaluation import NO_NODES, EvaluationFolder, Subject
@@ -78,23 +78,13 @@ def test_the_summary_is_read_and_another_baseline_is_computed_as_evaluate_does(t
             rows = found.rows(Subject(workload, "inflation"), METRIC, baseline)
             wanted = [row for row in expected if (row.workload, row.metric) == (workload, METRIC)]
             assert all(same(row, other) for row, other in zip(rows, wanted, strict=True))
+    assert found.headline(Subject("two", "inflation"), "pods_failed", "fgd") is None
 
 
 def sentence_of(found: EvaluationFolder, subject: Subject, metric: str, baseline: str) -> str:
     headline = found.headline(subject, metric, baseline)
     assert headline is not None
     return headline.sentence()
-
-
-def test_sentence_equals_the_report(tmp_path: Path) -> None:
-    found = EvaluationFolder(written(tmp_path / "run"))
-    summary = summarise(runs(), "best-fit")
-    expected = Headline(list(runs()), summary, "best-fit").sentence()
-    assert sentence_of(found, Subject("all", "inflation"), METRIC, "best-fit") == expected
-    alone = [run for run in runs() if run.workload == "two"]
-    expected = Headline(alone, summarise(alone, "fgd"), "fgd").sentence()
-    assert sentence_of(found, Subject("two", "inflation"), METRIC, "fgd") == expected
-    assert found.headline(Subject("two", "inflation"), "pods_failed", "fgd") is None
 
 
 def reversed_in_arrivals(run: RunResult) -> RunResult:
@@ -174,14 +164,13 @@ def test_another_baseline_has_intervals_on_a_given_trace_too(tmp_path: Path) -> 
         assert "[" in sentence, "with an interval"
 
 
-def test_page_shows_several_folders_and_names_them_per_row(tmp_path: Path) -> None:
+async def test_page_shows_several_folders_and_names_them_per_row(tmp_path: Path) -> None:
     first = written(tmp_path / "first")
     second = written(tmp_path / "second", tuple(run for run in runs() if run.workload == "one"), "mine")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "summary.csv").write_text("a,b\n")
     screen = ComparisonScreen([*find_runs([tmp_path / "broken"])[0], first, second])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(screen) as ask:
         broken, one, two = (await ask("/api/comparison/folders")).content
         assert ("summary.csv" in broken["problem"], one["baseline"], two["baseline"]) == (True, "fgd", "mine")
         query = f"workload=one&protocol=inflation&metric={METRIC}&baseline=fgd"
@@ -222,8 +211,6 @@ def test_page_shows_several_folders_and_names_them_per_row(tmp_path: Path) -> No
         unknown = (await ask(both.replace(METRIC, "nothing"))).content
         assert (unknown["workloads"], unknown["sentences"]) == ({}, [])
 
-    tell([screen], story)
-
 
 DAMAGED = (
     ("summary.csv", "workload,policy\n", "line 1"),
@@ -248,12 +235,11 @@ def test_damaged_results_name_file_and_place(tmp_path: Path) -> None:
             assert EvaluationFolder(run).runs
 
 
-def test_folders_with_equal_names_stay_separate(tmp_path: Path) -> None:
+async def test_folders_with_equal_names_stay_separate(tmp_path: Path) -> None:
     for number, name in enumerate(("x", "y"), start=2):
         written(tmp_path / name / "results", runs()[: number * len(SEEDS)])
     screen = ComparisonScreen(find_runs([tmp_path / "x" / "results", tmp_path / "y" / "results"])[0])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(screen) as ask:
         found = (await ask(await path_of_all(ask))).content
         assert [each["folder"] for each in found["sentences"]] == ["x/results", "y/results", "y/results"], (
             "only y has mine, which pays"
@@ -263,8 +249,6 @@ def test_folders_with_equal_names_stay_separate(tmp_path: Path) -> None:
         for those in (found["workloads"]["one"], found["charts"][0]["curves"]):
             assert [(each["folder"], each["policy"]) for each in those] == expected
 
-    tell([screen], story)
-
 
 async def path_of_all(ask: AskServer) -> str:
     """Return the path of the figures of all folders."""
@@ -273,10 +257,9 @@ async def path_of_all(ask: AskServer) -> str:
     return f"/api/comparison/metric?{chosen}&workload=one&protocol=inflation&metric={METRIC}&baseline=fgd"
 
 
-def test_rewritten_folder_is_reloaded(tmp_path: Path) -> None:
+async def test_rewritten_folder_is_reloaded(tmp_path: Path) -> None:
     screen = ComparisonScreen([written(tmp_path / "run", runs()[: 2 * len(SEEDS)])])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(screen) as ask:
         former = (await ask(path := await path_of_all(ask))).content
         write_evaluation(tmp_path / "run", runs(), summarise(runs(), "mine"))
         (entry,) = (await ask("/api/comparison/folders")).content
@@ -289,8 +272,6 @@ def test_rewritten_folder_is_reloaded(tmp_path: Path) -> None:
         assert "summary.csv" in (await ask("/api/comparison/folders")).content[0]["problem"]
         assert (await ask(path)).is_line(400, "summary.csv", "is missing")
 
-    tell([screen], story)
-
 
 def test_folder_written_during_reading_is_not_mixed(tmp_path: Path) -> None:
     folder = EvaluationFolder(written(tmp_path / "run", runs()[: 2 * len(SEEDS)]))
@@ -299,12 +280,11 @@ def test_folder_written_during_reading_is_not_mixed(tmp_path: Path) -> None:
         assert folder.runs
 
 
-def test_folder_with_damaged_runs_does_not_hide_others(tmp_path: Path) -> None:
+async def test_folder_with_damaged_runs_does_not_hide_others(tmp_path: Path) -> None:
     bad, good = (written(tmp_path / name, runs()[: 2 * len(SEEDS)]) for name in ("bad", "good"))
     (bad.folder / "metrics.csv").write_text("damaged\n")
     screen = ComparisonScreen([bad, good])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(screen) as ask:
         both = await path_of_all(ask)
         found = (await ask(both)).content
         (problem,) = found["problems"]
@@ -315,16 +295,13 @@ def test_folder_with_damaged_runs_does_not_hide_others(tmp_path: Path) -> None:
             400, "bad/metrics.csv"
         )
 
-    tell([screen], story)
 
-
-def test_damaged_folder_does_not_hide_others_and_is_reread_when_repaired(tmp_path: Path) -> None:
+async def test_damaged_folder_does_not_hide_others_and_is_reread_when_repaired(tmp_path: Path) -> None:
     bad, good = (written(tmp_path / name, runs()[:2]) for name in ("bad", "good"))
     path = bad.folder / "summary.csv"
     whole = path.read_text()
     screen = ComparisonScreen([bad, good])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(screen) as ask:
         for number in ("nan", "inf", "1e400", "²", "-1", "9" * 5000):
             path.write_text(whole.replace(f",{METRIC},2,", f",{METRIC},{number},", 1))
             first, second = (await ask("/api/comparison/folders")).content
@@ -332,5 +309,3 @@ def test_damaged_folder_does_not_hide_others_and_is_reread_when_repaired(tmp_pat
             assert second["problem"] == ""
         path.write_text(whole)
         assert [each["problem"] for each in (await ask("/api/comparison/folders")).content] == ["", ""]
-
-    tell([screen], story)

@@ -49,23 +49,19 @@ def test_run_folders_are_recognised_by_their_files(tmp_path: Path) -> None:
         ("1/x 2/x/results 3/y/results", "1/x 1/x/results 2/x/results y/results"),
         ("x x/results", "x x/results"),
         ("1/x/x 1/x", "x/x 1/x"),
+        ("x/one.csv y/one.csv", "x/one.csv y/one.csv"),
     ],
 )
-def test_folders_with_equal_names_are_distinguished_by_parents(tmp_path: Path, given: str, names: str) -> None:
-    folders = [touch(tmp_path / folder, "summary.csv") for folder in given.split()]
+def test_runs_with_equal_names_are_distinguished_by_parents(tmp_path: Path, given: str, names: str) -> None:
+    folders = [tmp_path / each for each in given.split()]
+    for each in folders:
+        if each.suffix:
+            (touch(each.parent) / each.name).write_text("pod_name,action,reward\n")
+        else:
+            touch(each, "summary.csv")
     if "1/x/results" in names and "1/x " in given:
         touch(tmp_path / "1" / "x" / "results", "summary.csv")
     assert [name for name, _ in kinds(*folders)] == names.split()
-
-
-def test_files_with_equal_names_are_distinguished_by_parents(tmp_path: Path) -> None:
-    for name in ("x", "y"):
-        touch(tmp_path / name)
-        (tmp_path / name / "one.csv").write_text("pod_name,action,reward\n")
-    assert [name for name, _ in kinds(tmp_path / "x" / "one.csv", tmp_path / "y" / "one.csv")] == [
-        "x/one.csv",
-        "y/one.csv",
-    ]
 
 
 @pytest.mark.parametrize(

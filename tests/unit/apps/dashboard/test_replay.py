@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from tests.support.dashboard import AskServer, tell
+from tests.support.dashboard import asking
 from tests.support.errors import raises
 from tests.unit.apps.dashboard.test_simulation import POLICIES, results
 
@@ -152,13 +152,13 @@ def test_another_policy_under_the_same_name_gives_no_reasons(tmp_path: Path) -> 
         source.open_policy()
 
 
-def _change(folder: Path, **values: str) -> None:
+def _change(folder: Path, **values: object) -> None:
     with (folder / REPLAY).open("rb") as file:
         content = decode_replay(folder / REPLAY, file)
     (folder / REPLAY).write_bytes(encode_replay(msgspec.structs.replace(content, **values)))
 
 
-def test_folders_with_equal_arrivals_are_compared(tmp_path: Path) -> None:
+async def test_folders_with_equal_arrivals_are_compared(tmp_path: Path) -> None:
     sources = [
         written(tmp_path / "timed", "timed"),
         written(tmp_path / "one"),
@@ -166,8 +166,7 @@ def test_folders_with_equal_arrivals_are_compared(tmp_path: Path) -> None:
         written(tmp_path / "broken"),
     ]
     (tmp_path / "broken" / REPLAY).write_bytes(b"")
-
-    async def story(ask: AskServer) -> None:
+    async with asking(SimulationScreen(sources)) as ask:
         entries = (await ask("/api/simulation/runs")).content
         assert [entry["policy"] for entry in entries] == ["best-fit", "best-fit", "fgd", ""]
         assert entries[1]["arrivals"] == entries[2]["arrivals"] != entries[0]["arrivals"]
@@ -187,13 +186,10 @@ def test_folders_with_equal_arrivals_are_compared(tmp_path: Path) -> None:
             assert (await ask(f"/api/simulation/replay?{query}")).is_line(400, part)
         assert (await ask("/api/simulation/explanation?run=3&event=0")).is_line(400, REPLAY)
 
-    tell([SimulationScreen(sources)], story)
 
-
-def test_rerun_simulation_is_reloaded(tmp_path: Path) -> None:
+async def test_rerun_simulation_is_reloaded(tmp_path: Path) -> None:
     sources = [written(tmp_path / "one"), written(tmp_path / "two", position=1)]
-
-    async def story(ask: AskServer) -> None:
+    async with asking(SimulationScreen(sources)) as ask:
         former = (await ask("/api/simulation/replay?first=0&second=1")).content
         asked = f"/api/simulation/explanation?run=1&version={quote(former['versions'][1])}&event=3"
         assert (await ask(asked)).content["policy"] == "fgd"
@@ -207,39 +203,27 @@ def test_rerun_simulation_is_reloaded(tmp_path: Path) -> None:
         asked = f"/api/simulation/explanation?run=1&version={quote(new['versions'][0])}&event=0"
         assert (await ask(asked)).content["policy"] == "best-fit"
 
-    tell([SimulationScreen(sources)], story)
 
-
-def test_runs_of_one_policy_are_distinguished_by_folder(tmp_path: Path) -> None:
+async def test_runs_of_one_policy_are_distinguished_by_folder(tmp_path: Path) -> None:
     sources = [written(tmp_path / name) for name in ("one", "two")]
-
-    async def story(ask: AskServer) -> None:
+    async with asking(SimulationScreen(sources)) as ask:
         both = (await ask("/api/simulation/replay")).content
         assert [run["policy"] for run in both["runs"]] == ["best-fit (one)", "best-fit (two)"]
         alone = (await ask("/api/simulation/replay?first=0")).content
         assert [run["policy"] for run in alone["runs"]] == ["best-fit"]
 
-    tell([SimulationScreen(sources)], story)
 
-
-def test_non_finite_numbers_fail_in_one_line(tmp_path: Path) -> None:
+async def test_non_finite_numbers_fail_in_one_line(tmp_path: Path) -> None:
     source = written(tmp_path / "run")
-    with (tmp_path / "run" / REPLAY).open("rb") as file:
-        content = decode_replay(tmp_path / "run" / REPLAY, file)
-    nodes = (replace(content.nodes[0], cpu_milli=1 << 70), *content.nodes[1:])
-    (tmp_path / "run" / REPLAY).write_bytes(encode_replay(msgspec.structs.replace(content, nodes=nodes)))
-
-    async def story(ask: AskServer) -> None:
+    nodes = results("arrivals")[0].nodes
+    _change(tmp_path / "run", nodes=(replace(nodes[0], cpu_milli=1 << 70), *nodes[1:]))
+    async with asking(SimulationScreen([source])) as ask:
         assert (await ask("/api/simulation/explanation?run=0&event=3")).is_line(400, "run has numbers")
-
-    tell([SimulationScreen([source])], story)
 
 
 def test_a_node_with_a_billion_gpus_is_rejected(tmp_path: Path) -> None:
     source = written(tmp_path / "run")
-    with (tmp_path / "run" / REPLAY).open("rb") as file:
-        content = decode_replay(tmp_path / "run" / REPLAY, file)
-    nodes = (replace(content.nodes[0], gpu_count=10**9), *content.nodes[1:])
-    (tmp_path / "run" / REPLAY).write_bytes(encode_replay(msgspec.structs.replace(content, nodes=nodes)))
+    nodes = results("arrivals")[0].nodes
+    _change(tmp_path / "run", nodes=(replace(nodes[0], gpu_count=10**9), *nodes[1:]))
     with raises(InputError, tmp_path / "run" / REPLAY, 10**9):
         source.load()

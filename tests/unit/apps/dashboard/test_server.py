@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -56,24 +57,21 @@ class StreamScreen:
         return web.Response(body=await request.read())
 
 
-def tell(story: Callable[[SEND, int], Awaitable[None]], code: OneTimeCode | None = None) -> None:
-    """Run a story with a function that sends bytes on a new connection, and the server's port; nothing is logged."""
+@asynccontextmanager
+async def asking(code: OneTimeCode | None = None) -> AsyncIterator[tuple[SEND, int]]:
+    """Serve in the block: a function that sends bytes on a new connection, and the server's port; nothing is logged."""
+    app = application([StreamScreen()], TOKEN, ADDRESS, code)
+    async with WebServer(CollectorRegistry(), Probes(), ListenAddress(), app, headers=HEADERS) as server:
 
-    async def run() -> None:
-        app = application([StreamScreen()], TOKEN, ADDRESS, code)
-        async with WebServer(CollectorRegistry(), Probes(), ListenAddress(), app, headers=HEADERS) as server:
+        async def send(request: bytes) -> Response:
+            reader, writer = await asyncio.open_connection(ADDRESS, server.port)
+            writer.write(request)
+            async with asyncio.timeout(60):
+                received = await reader.read()
+            writer.close()
+            return Response(received)
 
-            async def send(request: bytes) -> Response:
-                reader, writer = await asyncio.open_connection(ADDRESS, server.port)
-                writer.write(request)
-                async with asyncio.timeout(60):
-                    received = await reader.read()
-                writer.close()
-                return Response(received)
-
-            await story(send, server.port)
-
-    asyncio.run(run())
+        yield send, server.port
 
 
 def get(path: str, method: str = "GET", headers: str = LOGIN) -> bytes:
@@ -89,35 +87,24 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("request_", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_http_is_one_line_in_the_response_and_in_the_log(
+async def test_malformed_http_is_one_line_in_the_response_and_in_the_log(
     request_: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(send: SEND, _: int) -> None:
+    async with asking() as (send, _):
         with capture_logs() as logged:
             assert (await send(request_)).is_line(400)
         assert [(each["event"], each["log_level"]) for each in logged] == [("malformed request", "debug")]
         assert "\n" not in logged[0]["error"]
-
-    tell(story)
     assert caplog.records == []
 
 
-def test_too_long_file_name_is_not_found() -> None:
-    async def story(send: SEND, _: int) -> None:
-        assert (await send(get("/static/shared/" + "a" * 260 + ".js"))).is_line(404)
-
-    tell(story)
-
-
-def test_wrongly_encoded_body_is_rejected(caplog: pytest.LogCaptureFixture) -> None:
-    async def story(send: SEND, port: int) -> None:
+async def test_wrongly_encoded_body_is_rejected(caplog: pytest.LogCaptureFixture) -> None:
+    async with asking() as (send, port):
         own = f"{LOGIN}Origin: http://{ADDRESS}:{port}\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n"
         posted = f"POST /api/stream/body HTTP/1.1\r\nHost: {ADDRESS}:{port}\r\n{own}\r\nplain".encode()
         with capture_logs() as logged:
             assert (await send(posted)).is_line(400)
         assert {each["log_level"] for each in logged} <= {"debug"}, logged
-
-    tell(story)
     assert caplog.records == []
 
 
@@ -134,26 +121,21 @@ def test_wrongly_encoded_body_is_rejected(caplog: pytest.LogCaptureFixture) -> N
         ("/%09/evil.example/a", "/%09/evil.example/a"),
     ],
 )
-def test_token_redirect_stays_on_this_server(path: str, location: str) -> None:
-    async def story(send: SEND, _: int) -> None:
+async def test_token_redirect_stays_on_this_server(path: str, location: str) -> None:
+    async with asking() as (send, _):
         response = await send(get(f"{path}?token={TOKEN}", headers=""))
         assert (response.status, response.headers["Location"]) == (303, location)
         assert response.headers["Set-Cookie"].startswith("steersman-dashboard-")
 
-    tell(story)
 
-
-def test_head_request_to_a_stream_is_rejected() -> None:
-    async def story(send: SEND, _: int) -> None:
+async def test_head_request_to_a_stream_is_rejected() -> None:
+    async with asking() as (send, _):
         assert (await send(get("/api/stream/events", "HEAD"))).status == 405
 
-    tell(story)
 
-
-def test_one_time_code_is_exchanged_for_the_cookie_once() -> None:
+async def test_one_time_code_is_exchanged_for_the_cookie_once() -> None:
     code = OneTimeCode()
-
-    async def story(send: SEND, _: int) -> None:
+    async with asking(code) as (send, _):
         assert (await send(get("/?code=wrong", headers=""))).is_line(401)
         response = await send(get(f"/stream/?code={code.text}", headers=""))
         assert (response.status, response.headers["Location"]) == (303, "/stream/")
@@ -162,8 +144,6 @@ def test_one_time_code_is_exchanged_for_the_cookie_once() -> None:
         assert (await send(get("/api/screens", headers=f"Cookie: {cookie}\r\n"))).status == 200
         assert (await send(get(f"/?code={code.text}", headers=""))).is_line(401)
         assert (await send(get("/api/screens", headers=f"Authorization: Bearer {code.text}\r\n"))).is_line(401)
-
-    tell(story, code)
 
 
 def test_one_time_code_expires() -> None:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import socket
-from collections.abc import Awaitable, Callable
 from functools import cache
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from tests.support.dashboard import TOKEN, asking
 from tests.support.errors import raises
-from yarl import URL
 
 import steersman
 from steersman.apps.dashboard.columns import node_columns
-from steersman.apps.dashboard.server import application
 from steersman.apps.dashboard.simulation.document import OUTCOMES, Replay, replay_of
 from steersman.apps.dashboard.simulation.screen import RunExplainer, SimulationScreen, pods_before
 from steersman.apps.dashboard.simulation.sources import SimulatedRun
 from steersman.cli.main import main
 from steersman.cluster.model import Node, Pod, PodClass, Requests
-from steersman.cluster.state import ClusterState
 from steersman.core.errors import UsageError
 from steersman.simulation.result import RunResult
 from steersman.workloads.workload import Workload
 
 POLICIES = ("best-fit", "fgd")
-TOKEN = "a-token"
 HOSTILE = '<script>alert("pod")</script>'
 
 
@@ -130,35 +122,14 @@ def test_portfolio_member_is_named() -> None:
     assert explained.member
 
 
-Ask = Callable[..., Awaitable[tuple[int, str, dict[str, str]]]]
+def screen(name: str = "p0") -> SimulationScreen:
+    loaded, runs = results("arrivals", name)
+    policies = [steersman.load_policy(each) for each in POLICIES]
+    return SimulationScreen([SimulatedRun(loaded, *each) for each in zip(policies, runs, strict=True)])
 
 
-def served(story: Callable[[Ask], Awaitable[None]], name: str = "p0") -> None:
-    """Run a story with a function that asks the server: path, then headers; returns status, text and headers."""
-
-    async def run() -> None:
-        loaded, runs = results("arrivals", name)
-        policies = [steersman.load_policy(each) for each in POLICIES]
-        screen = SimulationScreen([SimulatedRun(loaded, *each) for each in zip(policies, runs, strict=True)])
-        async with TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client:
-
-            async def ask(path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-                given = {key.replace("_", "-"): value for key, value in headers.items()}
-                client.session.cookie_jar.clear()
-                url = URL(path, encoded=True)
-                async with client.request(method, url, headers=given, allow_redirects=False) as response:
-                    return response.status, await response.text(), dict(response.headers)
-
-            await story(ask)
-
-    asyncio.run(run())
-
-
-GOOD = {"Authorization": f"Bearer {TOKEN}"}
-
-
-def test_reading_needs_the_token() -> None:
-    async def story(ask: Ask) -> None:
+async def test_reading_needs_the_token() -> None:
+    async with asking(screen()) as ask:
         for path in (
             "/",
             "/simulation/",
@@ -168,66 +139,51 @@ def test_reading_needs_the_token() -> None:
             "/api/simulation/explanation?run=0&event=0",
             "/nothing",
         ):
-            for given in (
-                {},
-                {"Authorization": "Bearer wrong"},
-                {"Authorization": f"Basic {TOKEN}"},
-            ):
-                status, text, headers = await ask(path, **given)
-                assert (status, len(text.splitlines())) == (401, 1), (path, given)
-                assert "default-src 'none'" in headers["Content-Security-Policy"]
-        status, _, _ = await ask("/?token=wrong")
-        assert status == 401
-        status, _, headers = await ask(f"/?token={TOKEN}")
-        assert (status, headers["Location"]) == (303, "/")
-        assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in headers["Set-Cookie"].split(";")}
-        cookie = headers["Set-Cookie"].partition(";")[0]
-        assert (await ask("/", Cookie=cookie.partition("=")[0] + "=wrong"))[0] == 401
-        status, _, headers = await ask("/", Cookie=cookie)
-        assert (status, headers["Location"]) == (303, "/simulation/")
-        status, text, _ = await ask("/simulation/", Cookie=cookie)
-        assert (status, "<title>" in text) == (200, True)
-        assert json.loads((await ask("/api/screens", **GOOD))[1]) == [{"name": "simulation", "title": "Simulation"}]
-        assert (await ask("/api/simulation/replay", **GOOD))[0] == 200
-
-    served(story)
+            for given in ("", "Bearer wrong", f"Basic {TOKEN}"):
+                refusal = await ask(path, Authorization=given)
+                assert refusal.is_line(401)
+                assert "default-src 'none'" in refusal.headers["Content-Security-Policy"]
+        assert (await ask("/?token=wrong", Authorization="")).status == 401
+        welcome = await ask(f"/?token={TOKEN}", Authorization="")
+        assert (welcome.status, welcome.headers["Location"]) == (303, "/")
+        assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in welcome.headers["Set-Cookie"].split(";")}
+        cookie = welcome.headers["Set-Cookie"].partition(";")[0]
+        wrong = cookie.partition("=")[0] + "=wrong"
+        assert (await ask("/", Authorization="", Cookie=wrong)).status == 401
+        first = await ask("/", Authorization="", Cookie=cookie)
+        assert (first.status, first.headers["Location"]) == (303, "/simulation/")
+        page = await ask("/simulation/", Authorization="", Cookie=cookie)
+        assert (page.status, "<title>" in page.text) == (200, True)
+        assert (await ask("/api/screens")).content == [{"name": "simulation", "title": "Simulation"}]
 
 
-def test_dashboards_on_other_ports_have_cookies_of_their_own() -> None:
-    def client() -> TestClient[web.Request, web.Application]:
-        return TestClient(TestServer(application([], TOKEN, "127.0.0.1")))
-
-    async def run() -> None:
-        async with client() as one, client() as other:
-            answers = [await each.get(f"/?token={TOKEN}", allow_redirects=False) for each in (one, other)]
-            assert len({name for answer in answers for name in answer.cookies}) == 2
-
-    asyncio.run(run())
+async def test_dashboards_on_other_ports_have_cookies_of_their_own() -> None:
+    async with asking() as one, asking() as other:
+        answers = [await ask(f"/?token={TOKEN}", Authorization="") for ask in (one, other)]
+        assert len({answer.headers["Set-Cookie"].partition("=")[0] for answer in answers}) == 2
 
 
-def test_other_origins_and_host_names_are_rejected() -> None:
-    async def story(ask: Ask) -> None:
+async def test_other_origins_and_host_names_are_rejected() -> None:
+    async with asking(screen()) as ask:
         for headers in (
             {"Origin": "http://evil.example"},
             {"Origin": "null"},
             {"Origin": "http://127.0.0.1:1"},
-            {"Host": "evil.example"},
-            {"Host": "127.0.0.1.evil.example:80"},
-            {"Host": "[abc"},
-            {"Host": "[::1"},
-            {"Host": "a]b"},
             {"Origin": "http://["},
+            {"Origin": "", "Host": "evil.example"},
+            {"Origin": "", "Host": "127.0.0.1.evil.example:80"},
+            {"Origin": "", "Host": "[abc"},
+            {"Origin": "", "Host": "[::1"},
+            {"Origin": "", "Host": "a]b"},
         ):
-            status, text, answered = await ask("/api/simulation/replay", **GOOD, **headers)
-            assert (status, len(text.splitlines())) == (403, 1), headers
-            assert "Access-Control-Allow-Origin" not in answered
-        assert (await ask("/api/simulation/replay", "POST", **GOOD))[0] == 405
-
-    served(story)
+            refusal = await ask("/api/simulation/replay", **headers)
+            assert refusal.is_line(403), headers
+            assert "Access-Control-Allow-Origin" not in refusal.headers
+        assert (await ask("/api/simulation/replay", "POST")).status == 405
 
 
-def test_wrong_questions_fail_in_one_line() -> None:
-    async def story(ask: Ask) -> None:
+async def test_wrong_questions_fail_in_one_line() -> None:
+    async with asking(screen()) as ask:
         for query, status in (
             ("", 400),
             ("run=0", 400),
@@ -238,8 +194,7 @@ def test_wrong_questions_fail_in_one_line() -> None:
             ("run=2&event=0", 404),
             ("run=0&event=9999", 404),
         ):
-            found, text, _ = await ask(f"/api/simulation/explanation?{query}", **GOOD)
-            assert (found, len(text.splitlines())) == (status, 1), query
+            assert (await ask(f"/api/simulation/explanation?{query}")).is_line(status), query
         for path in (
             "/static/shared/no.js",
             "/static/no/main.js",
@@ -249,31 +204,19 @@ def test_wrong_questions_fail_in_one_line() -> None:
             "/api",
             "/static/",
             "/static/shared/",
+            "/static/shared/" + "a" * 260 + ".js",
             "/training/",
         ):
-            found, text, _ = await ask(path, **GOOD)
-            assert (found, len(text.splitlines())) == (404, 1), path
-
-    served(story)
+            assert (await ask(path)).is_line(404), path
 
 
-def test_explanations_and_hostile_names_are_escaped() -> None:
-    async def story(ask: Ask) -> None:
-        status, text, headers = await ask("/api/simulation/replay", **GOOD)
-        assert headers["Content-Type"].startswith("application/json")
-        replay = json.loads(text)
-        assert (status, replay["pods"]["name"][0]) == (200, HOSTILE)
-        status, text, headers = await ask("/api/simulation/explanation?run=1&event=2", **GOOD)
-        assert (status, json.loads(text)["policy"]) == (200, "fgd")
-        assert headers["Content-Type"].startswith("application/json")
-
-    served(story, HOSTILE)
-
-
-def test_explained_state_fits_the_nodes() -> None:
-    loaded, replay = document("inflation")
-    for pod in pods_before(loaded, replay.runs[0], len(replay.runs[0].time)):
-        assert pod.constraints.node_name in ClusterState(loaded.nodes).slots
+async def test_explanations_and_hostile_names_are_escaped() -> None:
+    async with asking(screen(HOSTILE)) as ask:
+        replay, explanation = [await ask(f"/api/simulation/{path}") for path in ("replay", "explanation?run=1&event=2")]
+        assert replay.content["pods"]["name"][0] == HOSTILE
+        assert explanation.content["policy"] == "fgd"
+        for reply in (replay, explanation):
+            assert reply.headers["Content-Type"].startswith("application/json")
 
 
 @pytest.mark.parametrize("policies", [("fgd", "fgd"), ("fgd", "best-fit", "random")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.dashboard import AskServer, tell
+from tests.support.dashboard import asking
 from tests.support.scheduler_csv import write_scheduler_csv
 
 from steersman.apps.dashboard import runs as run_files
@@ -18,12 +18,7 @@ from steersman.apps.dashboard.simulation import sources
 from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.simulation.sources import RecordingRun
-from steersman.apps.dashboard.workload import (
-    WorkloadScreen,
-    bindings_document,
-    chosen_rows,
-    deployments_document,
-)
+from steersman.apps.dashboard.workload import WorkloadScreen, bindings_document, chosen_rows, deployments_document
 from steersman.cli.commands.dashboard import screens_of
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
@@ -168,11 +163,10 @@ def test_compressed_files_are_found_and_outside_links_are_not(tmp_path: Path) ->
     assert [run.table for run in find_runs([folder])[0]] == ["run.csv.gz"]
 
 
-def test_grown_file_is_sent_again(tmp_path: Path) -> None:
+async def test_grown_file_is_sent_again(tmp_path: Path) -> None:
     file = desk(tmp_path) / "run.csv"
     screen = WorkloadScreen(find_runs([tmp_path])[0])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(screen) as ask:
         first, second = (await ask("/api/workload/files")).content
         assert [first["kind"], second["kind"]] == ["deployments", "bindings"]
         assert (await ask(f"/api/workload/file?file={first['id']}")).content["pods"] == [3, 5, 0]
@@ -183,18 +177,16 @@ def test_grown_file_is_sent_again(tmp_path: Path) -> None:
         assert (await ask(f"/api/workload/file?file={first['id']}")).content["pods"] == [3, 5, 0, 2]
         assert (await ask("/api/workload/file?file=no")).is_line(404, "no such file")
 
-    tell([screen], story)
 
-
-def test_damaged_file_is_reported_until_repaired(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("line", "said"), [(b"web,x,\n", "run.csv"), (b"\xff\n", "UTF-8")])
+async def test_damaged_file_is_reported_until_repaired(tmp_path: Path, line: bytes, said: str) -> None:
     file = desk(tmp_path) / "run.csv"
     whole = file.read_text()
-    file.write_text(whole + "web,x,\n")
+    file.write_bytes(whole.encode() + line)
     screen = WorkloadScreen(find_runs([file])[0])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(screen) as ask:
         (entry,) = (await ask("/api/workload/files")).content
-        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, "run.csv", "line 6")
+        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, "run.csv", "line 6", said)
         (entry,) = (await ask("/api/workload/files")).content
         assert "line 6" in entry["problem"]
         file.write_text(whole)
@@ -203,18 +195,15 @@ def test_damaged_file_is_reported_until_repaired(tmp_path: Path) -> None:
         (entry,) = (await ask("/api/workload/files")).content
         assert "missing" in entry["problem"]
 
-    tell([screen], story)
 
-
-def test_partial_line_is_read_when_complete(tmp_path: Path) -> None:
+async def test_partial_line_is_read_when_complete(tmp_path: Path) -> None:
     desk(tmp_path)
     whole = {name: (tmp_path / name).read_text() for name in ("run.csv", "sched_1.csv")}
     for name, text in whole.items():
         (tmp_path / name).write_text(text[: text.rindex(",") - 1])
     found = [run for run in find_runs([tmp_path])[0] if run.table in whole]
     rows = whole["sched_1.csv"].count("\n") - 1
-
-    async def story(ask: AskServer) -> None:
+    async with asking(WorkloadScreen(found), SimulationScreen([RecordingRun(found[1])])) as ask:
         ids = [entry["id"] for entry in (await ask("/api/workload/files")).content]
         deployments, bindings = [(await ask(f"/api/workload/file?file={each}")).content for each in ids]
         assert (deployments["pods"], bindings["pods"]) == ([3, 5, 2], rows - 1)
@@ -226,18 +215,15 @@ def test_partial_line_is_read_when_complete(tmp_path: Path) -> None:
             deployments, bindings = [(await ask(f"/api/workload/file?file={each}")).content for each in ids]
             assert (deployments["pods"], bindings["pods"]) == ([3, 5, 0], rows)
 
-    tell([WorkloadScreen(found), SimulationScreen([RecordingRun(found[1])])], story)
 
-
-def test_changed_recording_is_read_again_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changed_recording_is_read_again_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = recorded(tmp_path / "sched_1.csv", nodes=4)
     whole = file.read_text()
     file.write_text(whole + "web,\n")
     read = list[Path]()
     parse = sources.parse_bindings
     monkeypatch.setattr(sources, "parse_bindings", lambda path, lines: (read.append(path), parse(path, lines))[1])
-
-    async def story(ask: AskServer) -> None:
+    async with asking(SimulationScreen([RecordingRun(find_runs([file])[0][0])])) as ask:
         for _ in range(2):
             (entry,) = (await ask("/api/simulation/runs")).content
             assert "sched_1.csv" in entry["problem"]
@@ -248,11 +234,9 @@ def test_changed_recording_is_read_again_after_an_error(tmp_path: Path, monkeypa
         assert len(replay["pods"]["name"]) == whole.count("\n") - 1
         assert (await ask("/api/simulation/runs")).content[0]["problem"] == ""
 
-    tell([SimulationScreen([RecordingRun(find_runs([file])[0][0])])], story)
-
 
 @pytest.mark.parametrize("name", ["run.csv", "run.csv.gz"])
-def test_oversized_decompressed_file_fails_in_one_line(
+async def test_oversized_decompressed_file_fails_in_one_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_files, "MOST_TEXT_BYTES", 1 << 20)
@@ -260,20 +244,6 @@ def test_oversized_decompressed_file_fails_in_one_line(
     content = (tmp_path / "small.csv").read_bytes() + b"\n" * (1 << 20)
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     runs = find_runs([tmp_path / name])[0]
-
-    async def story(ask: AskServer) -> None:
+    async with asking(WorkloadScreen(runs)) as ask:
         (entry,) = (await ask("/api/workload/files")).content
         assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, name, "more than 1 MiB")
-
-    tell([WorkloadScreen(runs)], story)
-
-
-def test_binary_file_fails_in_one_line(tmp_path: Path) -> None:
-    file = desk(tmp_path) / "run.csv"
-    file.write_bytes(file.read_bytes() + b"\xff\n")
-
-    async def story(ask: AskServer) -> None:
-        (entry,) = (await ask("/api/workload/files")).content
-        assert (await ask(f"/api/workload/file?file={entry['id']}")).is_line(400, "run.csv", "line 6", "UTF-8")
-
-    tell([WorkloadScreen(find_runs([file])[0])], story)

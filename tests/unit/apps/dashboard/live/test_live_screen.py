@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from tests.support.servers.fake_api_server import Fault, failure
+from tests.support.kubeconfig import unreachable
+from tests.support.servers.fake_api_server import Fault, failing, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
+from tests.support.servers.tasks import serving
 
 from steersman.apps.dashboard.live import history
 from steersman.apps.dashboard.live import screen as screen_module
@@ -24,7 +26,6 @@ from steersman.apps.dashboard.live.screen import LiveScreen
 from steersman.apps.dashboard.server import application
 from steersman.cli.main import main
 from steersman.kubernetes.client import ApiError, UnreachableError
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 
 TOKEN = "a-token"
 GOOD = {"Authorization": f"Bearer {TOKEN}"}
@@ -87,10 +88,17 @@ class Browser:
 
 
 async def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds, which may have to be awaited."""
     end = time.monotonic() + SECONDS
-    while not holds():
+    while not (await found if inspect.isawaitable(found := holds()) else found):
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
+
+
+def waiting(name: str, why: str) -> dict[str, Any]:
+    """A pod that no scheduler could place."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+    return {**pod(name, cpu="1000"), "status": {"conditions": [condition]}}
 
 
 async def bind(double: LiveDouble, screen: LiveScreen, name: str, there: str) -> None:
@@ -104,34 +112,29 @@ async def bind(double: LiveDouble, screen: LiveScreen, name: str, there: str) ->
     await until(lambda: screen._cluster.bound == bound + 1)
 
 
-Story = Callable[[LiveDouble, LiveScreen, Browser], Awaitable[None]]
+@asynccontextmanager
+async def watched(
+    nodes: int = 2, pods: int = 0, fault: Fault | None = None
+) -> AsyncIterator[tuple[LiveDouble, LiveScreen, Browser]]:
+    """A cluster of so many nodes, its screen, and a browser; without a fault all is listed first."""
+    async with LiveDouble() as double:
+        double.bind_after = None
+        for i in range(nodes):
+            double.put(NODES, node(f"node-{i}"))
+        for i in range(pods):
+            double.put(PODS, pod(f"old-{i}", on=f"node-{i % nodes}"))
+        double.fault = fault
+        screen = LiveScreen(double.config(), "double")
+        cluster = screen._cluster
+        async with (
+            serving(screen.run(), lambda: cluster.began and (fault is not None or cluster.synced)),
+            TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client,
+        ):
+            yield double, screen, Browser(client)
 
 
-def watched(story: Story, nodes: int = 2, pods: int = 0, fault: Fault | None = None) -> None:
-    """Run a story with a cluster of so many nodes, its screen, and a browser; without a fault all is listed first."""
-
-    async def run() -> None:
-        async with LiveDouble() as double:
-            double.bind_after = None
-            for i in range(nodes):
-                double.put(NODES, node(f"node-{i}"))
-            for i in range(pods):
-                double.put(PODS, pod(f"old-{i}", on=f"node-{i % nodes}"))
-            double.fault = fault
-            screen = LiveScreen(double.config(), "double")
-            running = asyncio.create_task(screen.run())
-            async with TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client:
-                cluster = screen._cluster
-                await until(lambda: (cluster.began and (fault or cluster.synced)) or running.done())
-                await story(double, screen, Browser(client))
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    asyncio.run(run())
-
-
-def test_a_browser_gets_a_snapshot_and_then_what_changed() -> None:
-    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+async def test_a_browser_gets_a_snapshot_and_then_what_changed() -> None:
+    async with watched(pods=3) as (double, _, browser):
         async with browser.events() as events:
             await until(lambda: events.last("summary"))
             assert events.all[0][0] == "snapshot"
@@ -155,40 +158,26 @@ def test_a_browser_gets_a_snapshot_and_then_what_changed() -> None:
         async with browser.events() as late:
             await until(lambda: late.pods() == {"node-0": 2, "node-1": 51, "node-2": 0})
 
-    watched(story, pods=3)
 
-
-def test_waiting_pods_have_a_history_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_pods_have_a_history_by_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "FINE", (0.1, 720))
+    async with watched() as (double, _, browser):
 
-    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
-        async def last() -> dict[str, float]:
+        async def ends_with(cpu: int, memory: int) -> bool:
             document = await browser.ask("/api/live/history?seconds=600&ago=0&by=model&node=")
-            return {line["label"]: line["values"][-1] for line in document["waiting"]}
+            last = {line["label"]: line["values"][-1] for line in document["waiting"]}
+            return last == {"Insufficient cpu": cpu, "Insufficient memory": memory}
 
         for i, why in enumerate(("Insufficient cpu", "Insufficient cpu", "Insufficient memory")):
-            message = f"0/2 nodes are available: {i % 2 + 1} {why}."
-            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-            double.put(PODS, {**pod(f"waits-{i}", cpu="1000"), "status": {"conditions": [condition]}})
-
-        async def until_last(wanted: dict[str, float]) -> None:
-            end = time.monotonic() + SECONDS
-            while await last() != wanted:
-                assert time.monotonic() < end
-                await asyncio.sleep(0.05)
-
-        await until_last({"Insufficient cpu": 2, "Insufficient memory": 1})
+            double.put(PODS, waiting(f"waits-{i}", f"0/2 nodes are available: {i % 2 + 1} {why}."))
+        await until(lambda: ends_with(2, 1))
         double.remove(PODS, "waits-2")
-        await until_last({"Insufficient cpu": 2, "Insufficient memory": 0})
-
-    watched(story)
+        await until(lambda: ends_with(2, 0))
 
 
-def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None:
-    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
-        waits = pod("waits", cpu="1000")
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes: cpu"}
-        double.put(PODS, {**waits, "status": {"conditions": [condition]}})
+async def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None:
+    async with watched() as (double, _, browser):
+        double.put(PODS, waiting("waits", "0/2 nodes: cpu"))
         double.put(PODS, pod("comes"))
         async with browser.events() as events:
             await until(lambda: (events.last("summary") or {"waiting": 0})["waiting"] == 2)
@@ -211,46 +200,37 @@ def test_waiting_pods_have_a_reason_and_bound_ones_a_latency_and_rules() -> None
         assert before["latencies"] == []
         assert [each["name"] for each in await browser.ask("/api/live/waiting")] == ["default/waits"]
 
-    watched(story)
 
-
-def test_rule_choosing_another_node_disagrees() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, _: Browser) -> None:
+async def test_rule_choosing_another_node_disagrees() -> None:
+    async with watched() as (double, screen, _):
         for name in ("first", "second"):
             await bind(double, screen, name, "node-0")
         recent = {rule: list(there) for rule, there in screen._cluster.rules.recent.items()}
         # Both nodes are empty first; then the other one has more room.
         assert recent["kube-default"] == recent["most-even"] == [True, False]
 
-    watched(story)
 
-
-def test_slow_comparisons_stop_and_are_reported() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, _: Browser) -> None:
+async def test_slow_comparisons_stop_and_are_reported() -> None:
+    async with watched() as (double, screen, _):
         screen._cluster.rules._budget._left = screen._cluster.rules._budget._share = 0.0
         await bind(double, screen, "new", "node-1")
         assert screen._cluster.rules.skipped == 1
         assert not screen._cluster.rules.recent["fgd"]
 
-    watched(story)
 
-
-def test_binding_to_an_unknown_node_is_not_compared() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+async def test_binding_to_an_unknown_node_is_not_compared() -> None:
+    async with watched() as (double, screen, browser):
         await bind(double, screen, "new", "unknown")
         async with browser.events() as events:
             await until(lambda: (events.last("summary") or {"bound": 0})["bound"] == 1)
             assert events.last("summary")["skipped"] == 1
             assert not screen._cluster.rules.recent["fgd"]
 
-    watched(story)
 
-
-def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen_module, "SLOW_SECONDS", 1.0)
     monkeypatch.setattr(screen_module, "TICK_SECONDS", 0.05)
-
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+    async with watched(nodes=1000) as (double, screen, browser):
         sent = 0
         encode = screen_module.Stream._encode
 
@@ -280,13 +260,10 @@ def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytest.Monk
         assert sent > 1 << 20
         writer.close()
 
-    watched(story, nodes=1000)
 
-
-def test_surplus_page_is_rejected_until_one_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_surplus_page_is_rejected_until_one_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen_module, "MOST_CLIENTS", 1)
-
-    async def story(_: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+    async with watched() as (_, screen, browser):
         async with browser.events() as first:
             await until(lambda: first.pods())
             async with browser.events() as second:
@@ -297,11 +274,9 @@ def test_surplus_page_is_rejected_until_one_closes(monkeypatch: pytest.MonkeyPat
         async with browser.events() as third:
             await until(lambda: third.pods())
 
-    watched(story)
 
-
-def test_cluster_names_are_escaped() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+async def test_cluster_names_are_escaped() -> None:
+    async with watched() as (double, screen, browser):
         await bind(double, screen, HOSTILE, "node-0")
         (found,) = await browser.ask("/api/live/search?text=<script")
         assert found == {"kind": "pod", "name": f"default/{HOSTILE}"}
@@ -310,24 +285,18 @@ def test_cluster_names_are_escaped() -> None:
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
             assert (await answer.json())["pods"][0]["name"] == f"default/{HOSTILE}"
 
-    watched(story)
 
-
-def test_a_node_card_has_the_requests_of_all_pods_and_lists_some(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_card_has_the_requests_of_all_pods_and_lists_some(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen_module, "PODS_LISTED", 2)
-
-    async def story(_: LiveDouble, __: LiveScreen, browser: Browser) -> None:
+    async with watched(nodes=1, pods=5) as (_, _, browser):
         card = await browser.ask("/api/live/node?name=node-0")
         assert (len(card["pods"]), card["leftOut"]) == (2, 3)
         assert (card["usedCpu"], card["usedMemory"]) == (5000, 5 * 1024)
 
-    watched(story, nodes=1, pods=5)
 
-
-def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None:
+async def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None:
     """Of a node with more GPUs than a device mask has bits for, as with time-slicing."""
-
-    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+    async with watched() as (double, _, browser):
         shared = node("ts-80", **{"nvidia.com/gpu.product": "A100"})
         shared["status"]["allocatable"]["nvidia.com/gpu"] = "80"
         double.put(NODES, shared)
@@ -347,11 +316,9 @@ def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None:
         assert (card["model"], card["gpus"], card["usedGpu"]) == ("A100", 80, 40_000)
         assert [(row["gpus"], row["devices"]) for row in card["pods"]] == [(40, [])]
 
-    watched(story)
 
-
-def test_shares_are_of_the_nodes_that_are_counted_and_the_page_names_the_others() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+async def test_shares_are_of_the_nodes_that_are_counted_and_the_page_names_the_others() -> None:
+    async with watched() as (double, screen, browser):
         closed, other = node("a7"), node("a8")
         closed["spec"] = {**closed.get("spec", {}), "unschedulable": True}
         for each, where in (("one", "a8"), ("two", "a7")):
@@ -372,11 +339,9 @@ def test_shares_are_of_the_nodes_that_are_counted_and_the_page_names_the_others(
         gpus = sum(node.gpu_total for node in account.counted)
         assert screen._cluster.summary(0.0).gpu == round(100 / gpus, 2)
 
-    watched(story)
 
-
-def test_invalid_node_is_on_the_map_and_has_a_card() -> None:
-    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+async def test_invalid_node_is_on_the_map_and_has_a_card() -> None:
+    async with watched() as (double, _, browser):
         odd = node("odd")
         odd["status"]["allocatable"] |= {"nvidia.com/gpu": "2", "alibabacloud.com/gpu-count": "4"}
         double.put(NODES, odd)
@@ -408,31 +373,26 @@ def test_invalid_node_is_on_the_map_and_has_a_card() -> None:
             await until(lambda: events.last("summary")["nodes"] == 2)
             assert (await browser.ask("/api/live/node?name=odd"))[0] == 404
 
-    watched(story)
 
-
-def test_reasons_name_missing_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reasons_name_missing_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen_module, "SINGLE_LINES", 0)
     monkeypatch.setattr(history, "FINE", (0.1, 720))
-
-    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
+    async with watched() as (double, _, browser):
         double.put(NODES, node("node-2", **{"topology.kubernetes.io/zone": "here"}))
 
         async def lines(by: str) -> list[str]:
             document = await browser.ask(f"/api/live/history?seconds=600&ago=0&by={by}&node=")
             return [line["label"] for line in document["pods"]]
 
-        end = time.monotonic() + SECONDS
-        while await lines("zone") != ["here", "no zone"]:
-            assert time.monotonic() < end
-            await asyncio.sleep(0.05)
+        async def has_zones() -> bool:
+            return await lines("zone") == ["here", "no zone"]
+
+        await until(has_zones)
         assert await lines("model") == await lines("") == ["no GPU model"]
 
-    watched(story)
 
-
-def test_live_explanation_equals_the_command() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+async def test_live_explanation_equals_the_command() -> None:
+    async with watched(pods=1) as (double, screen, browser):
         double.put(PODS, pod("waits", cpu="65"))
         double.put(PODS, pod("fits"))
         await until(lambda: len(screen._cluster.waiting.pods) == 2)
@@ -444,11 +404,9 @@ def test_live_explanation_equals_the_command() -> None:
             status, text = await browser.ask(f"/api/live/explanation?{query}")
             assert (status, len(text.splitlines())) == (400, 1), query
 
-    watched(story, pods=1)
 
-
-def test_the_queue_is_predicted_in_its_order() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+async def test_the_queue_is_predicted_in_its_order() -> None:
+    async with watched(pods=1) as (double, screen, browser):
         double.put(PODS, pod("large", cpu="65"))
         double.put(PODS, pod("fits"))
         await until(lambda: len(screen._cluster.waiting.pods) == 2)
@@ -462,22 +420,18 @@ def test_the_queue_is_predicted_in_its_order() -> None:
             status, text = await browser.ask(f"/api/live/queue?{query}")
             assert (status, len(text.splitlines())) == (400, 1), query
 
-    watched(story, pods=1)
 
-
-def test_without_a_node_nothing_is_explained() -> None:
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+async def test_without_a_node_nothing_is_explained() -> None:
+    async with watched(nodes=0) as (double, screen, browser):
         double.put(PODS, pod("waits"))
         await until(lambda: screen._cluster.waiting.pods)
         for policy in EXPLAINED:
             explained = await browser.ask(f"/api/live/explanation?pod=default/waits&policy={policy}")
             assert explained == (400, "the cluster has no node\n"), policy
 
-    watched(story, nodes=0)
 
-
-def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
-    async def story(_: LiveDouble, __: LiveScreen, browser: Browser) -> None:
+async def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
+    async with watched() as (_, _, browser):
         for path, status in (
             ("/api/live/history", 400),
             ("/api/live/history?seconds=x&ago=0", 400),
@@ -500,59 +454,46 @@ def test_wrong_questions_are_one_line_and_all_need_the_token() -> None:
             async with browser.client.get(f"/api/live/{path}") as answer:
                 assert answer.status == 401, path
 
-    watched(story)
+
+async def test_outage_is_reported_and_the_watch_resumes() -> None:
+    async with watched() as (double, _, browser), browser.events() as events:
+        await until(lambda: events.last("summary"))
+        assert events.last("summary")["age"] == 0
+        double.fault = failing(500)
+        double.end_watches()
+        await until(lambda: events.last("summary")["age"] > 0)
+        double.fault = None
+        double.put(NODES, node("node-2"))
+        await until(lambda: events.last("summary")["age"] == 0)
+        await until(lambda: "node-2" in events.pods())
 
 
-def test_outage_is_reported_and_the_watch_resumes() -> None:
-    async def story(double: LiveDouble, _: LiveScreen, browser: Browser) -> None:
-        async def fail(_: object) -> Any:
-            return failure(500, "InternalError")
-
-        async with browser.events() as events:
-            await until(lambda: events.last("summary"))
-            assert events.last("summary")["age"] == 0
-            double.fault = fail
-            double.end_watches()
-            await until(lambda: events.last("summary")["age"] > 0)
-            double.fault = None
-            double.put(NODES, node("node-2"))
-            await until(lambda: events.last("summary")["age"] == 0)
-            await until(lambda: "node-2" in events.pods())
-
-    watched(story)
-
-
-def test_optional_resources_do_not_block_the_page() -> None:
+async def test_optional_resources_do_not_block_the_page() -> None:
     """Bindings are compared with rules from when all is known that these read."""
 
-    async def fail(request: Any) -> Any:
-        return failure(500, "InternalError") if request.path == "/api/v1/services" else None
-
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
-        async with browser.events() as events:
-            await until(lambda: events.pods() == {"node-0": 1, "node-1": 0})
-            await bind(double, screen, "early", "node-1")
-            assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 0)
-            assert [each["name"] for each in (await browser.ask("/api/live/node?name=node-1"))["pods"]] == [
-                "default/early"
-            ]
-            double.fault = None
-            await until(lambda: screen._cluster.synced)
-            await bind(double, screen, "late", "node-1")
-            assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 1)
-
-    watched(story, pods=1, fault=fail)
+    async with (
+        watched(pods=1, fault=failing(500, "/api/v1/services")) as (double, screen, browser),
+        browser.events() as events,
+    ):
+        await until(lambda: events.pods() == {"node-0": 1, "node-1": 0})
+        await bind(double, screen, "early", "node-1")
+        assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 0)
+        assert [each["name"] for each in (await browser.ask("/api/live/node?name=node-1"))["pods"]] == ["default/early"]
+        double.fault = None
+        await until(lambda: screen._cluster.synced)
+        await bind(double, screen, "late", "node-1")
+        assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 1)
 
 
 @pytest.mark.parametrize("relists", [True, False])
-def test_wait_of_a_pod_bound_during_an_outage_is_read_from_the_cluster(relists: bool) -> None:
+async def test_wait_of_a_pod_bound_during_an_outage_is_read_from_the_cluster(relists: bool) -> None:
     """Whether pods are listed again after it, or the watch is resumed."""
     came = datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=30)
 
     async def fail(request: Any) -> Any:
         return failure(410, "Expired") if relists and "watch" in request.query else failure(503, "ServiceUnavailable")
 
-    async def story(double: LiveDouble, screen: LiveScreen, browser: Browser) -> None:
+    async with watched() as (double, screen, browser):
         cluster, new = screen._cluster, pod("new")
         new["metadata"]["creationTimestamp"] = came.isoformat()
         double.put(PODS, new)
@@ -569,28 +510,18 @@ def test_wait_of_a_pod_bound_during_an_outage_is_read_from_the_cluster(relists: 
         await until(lambda: cluster.bound == 1)
         assert (await browser.ask("/api/live/pod?name=default/new"))["waited"] == 3
 
-    watched(story)
-
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/pods"])
-def test_forbidden_watch_fails_in_one_line(path: str) -> None:
-    async def run() -> None:
-        async with LiveDouble() as double:
-
-            async def forbid(request: Any) -> Any:
-                return failure(403, "Forbidden") if request.path == path else None
-
-            double.fault = forbid
-            with pytest.RaisesGroup(pytest.RaisesExc(ApiError, match=path), allow_unwrapped=True):
-                await LiveScreen(double.config(), "double").run()
-
-    asyncio.run(run())
+async def test_forbidden_watch_fails_in_one_line(path: str) -> None:
+    async with LiveDouble() as double:
+        double.fault = failing(403, path)
+        with pytest.RaisesGroup(pytest.RaisesExc(ApiError, match=path), allow_unwrapped=True):
+            await LiveScreen(double.config(), "double").run()
 
 
-def test_unresponsive_cluster_ends_the_dashboard() -> None:
-    config = KubeConfig(Path("none"), "none", KubeCluster("http://127.0.0.1:1"), KubeUser(), "default")
+async def test_unresponsive_cluster_ends_the_dashboard() -> None:
     with pytest.raises(UnreachableError):
-        asyncio.run(LiveScreen(config, "none").run())
+        await LiveScreen(unreachable().config, "none").run()
 
 
 @pytest.mark.parametrize(

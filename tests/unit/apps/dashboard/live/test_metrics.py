@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 import aiohttp
 import pytest
@@ -136,52 +136,38 @@ def test_addresses_are_checked() -> None:
             metrics_url("--service", url)
 
 
-def asked(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> MetricsSource:
+async def asked(**answer: Any) -> MetricsSource:
     """A source after one question to a server that answers so."""
 
-    async def main() -> MetricsSource:
-        app = web.Application()
-        app.router.add_get("/metrics", handler)
-        async with TestServer(app) as server, aiohttp.ClientSession() as session:
-            source = MetricsSource("scheduler", str(server.make_url("/metrics")))
-            await source.ask(session)
-            return source
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(**answer)
 
-    return asyncio.run(main())
+    app = web.Application()
+    app.router.add_get("/metrics", handler)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        source = MetricsSource("scheduler", str(server.make_url("/metrics")))
+        await source.ask(session)
+        return source
 
 
-def test_unexpected_response_is_reported_and_redirects_are_not_followed() -> None:
-    async def text(_: web.Request) -> web.Response:
-        return web.Response(text=PLUGIN)
-
-    async def away(_: web.Request) -> web.Response:
-        return web.Response(status=302, headers={"Location": "http://127.0.0.1:1/"})
-
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(text="<html>")
-
-    assert asked(text).status.problem == ""
-    assert asked(text).rows
-    assert asked(away).status.problem == "answers with status 302"
-    assert asked(page).status.problem == "does not answer with Prometheus metrics"
+async def test_unexpected_response_is_reported_and_redirects_are_not_followed() -> None:
+    source = await asked(text=PLUGIN)
+    assert source.status.problem == ""
+    assert source.rows
+    away = {"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}
+    for answer, problem in (
+        (away, "answers with status 302"),
+        ({"text": "<html>"}, "does not answer with Prometheus metrics"),
+        ({"text": PLUGIN + "#\n" * (LARGEST_BODY // 2)}, "answers with more than 4 MiB"),
+    ):
+        assert (await asked(**answer)).status.problem == problem
     gone = MetricsSource("service", "http://127.0.0.1:1/metrics")
-
-    async def ask() -> None:
-        async with aiohttp.ClientSession() as session:
-            await gone.ask(session)
-
-    asyncio.run(ask())
+    async with aiohttp.ClientSession() as session:
+        await gone.ask(session)
     assert gone.status.problem.startswith("does not answer: ")
 
 
-def test_oversized_response_is_reported() -> None:
-    async def large(_: web.Request) -> web.Response:
-        return web.Response(text=PLUGIN + "#\n" * (LARGEST_BODY // 2))
-
-    assert asked(large).status.problem == "answers with more than 4 MiB"
-
-
-def test_metrics_are_parsed_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metrics_are_parsed_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     began, may_go_on = threading.Event(), threading.Event()
 
     def read(text: str) -> Samples:
@@ -189,17 +175,11 @@ def test_metrics_are_parsed_outside_the_event_loop(monkeypatch: pytest.MonkeyPat
         assert may_go_on.wait(10), "the event loop stood still"
         return read_samples(text)
 
-    monkeypatch.setattr(metrics, "read_samples", read)
-
-    tasks: list[asyncio.Task[None]] = []
-
     async def go_on() -> None:
         while not began.is_set():
             await asyncio.sleep(0.01)
         may_go_on.set()
 
-    async def text(_: web.Request) -> web.Response:
-        tasks.append(asyncio.create_task(go_on()))
-        return web.Response(text=PLUGIN)
-
-    assert asked(text).rows
+    monkeypatch.setattr(metrics, "read_samples", read)
+    source, _ = await asyncio.gather(asked(text=PLUGIN), go_on())
+    assert source.rows
