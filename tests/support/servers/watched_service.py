@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -45,31 +46,52 @@ def spread(made: Object, key: str, value: str) -> Object:
     return made
 
 
+@asynccontextmanager
+async def served(client: Client | None = None, **changes: Any) -> AsyncIterator[tuple[Service, int]]:
+    """Run a service in the block, which watches a cluster if there is a client of it: the service and its port."""
+    config = msgspec.structs.replace(
+        ServiceConfig(policy="best-fit", port=0, deadline_milliseconds=60_000.0), **changes
+    )
+    service, ports = Service(config, client), list[int]()
+    async with serving(service.run(ports.append), lambda: bool(ports)):
+        yield service, ports[0]
+
+
+@asynccontextmanager
+async def asking(client: Client | None = None, **changes: Any) -> AsyncIterator[tuple[Service, Ask]]:
+    """The same, with a function that asks it: a path, a body, and what aiohttp takes; status and content come back."""
+    async with aiohttp.ClientSession() as session, served(client, **changes) as (service, port):
+
+        async def ask(path: str, body: Any = None, method: str = "POST", **more: Any) -> tuple[int, Any]:
+            data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+            async with session.request(method, f"http://127.0.0.1:{port}{path}", data=data, **more) as answer:
+                text = await answer.text()
+                return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+
+        yield service, ask
+
+
+@asynccontextmanager
+async def watching(
+    nodes: Iterable[Object], pods: Iterable[Object], **changes: Any
+) -> AsyncIterator[tuple[Service, KubeDouble, Ask]]:
+    """A service that watches these, once it knows them."""
+    async with KubeDouble() as api, asyncio.timeout(120):
+        for each in nodes:
+            api.put("/api/v1/nodes", each)
+        for each in pods:
+            api.put("/api/v1/pods", each)
+        async with Client(api.config()) as client, asking(client, **changes) as (service, ask):
+            while service.watched is None or service.watched._node_scorer is None:
+                await asyncio.sleep(0.01)
+            yield service, api, ask
+
+
 def serve(nodes: Iterable[Object], pods: Iterable[Object], story: Story, **changes: Any) -> None:
-    """Run a service that watches these, and tell a story of it once it knows them."""
+    """Tell a story of a service that watches these."""
 
     async def main() -> None:
-        config = msgspec.structs.replace(
-            ServiceConfig(policy="best-fit", port=0, deadline_milliseconds=60_000.0), **changes
-        )
-        async with KubeDouble() as api, aiohttp.ClientSession() as session, asyncio.timeout(120):
-            for each in nodes:
-                api.put("/api/v1/nodes", each)
-            for each in pods:
-                api.put("/api/v1/pods", each)
-            async with Client(api.config()) as client:
-                service, ports = Service(config, client), list[int]()
-
-                async def ask(path: str, body: Any = None, method: str = "POST") -> tuple[int, Any]:
-                    data = None if body is None else json.dumps(body).encode()
-                    async with session.request(method, f"http://127.0.0.1:{ports[0]}{path}", data=data) as answer:
-                        text = await answer.text()
-                        return answer.status, json.loads(text) if answer.content_type == "application/json" else text
-
-                def knows() -> bool:
-                    return bool(ports) and service.watched is not None and service.watched._node_scorer is not None
-
-                async with serving(service.run(ports.append), knows):
-                    await story(service, api, ask)
+        async with watching(nodes, pods, **changes) as told:
+            await story(*told)
 
     asyncio.run(main())

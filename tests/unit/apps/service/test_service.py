@@ -3,10 +3,9 @@
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import msgspec
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from tests.support.errors import raises
 from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
-from tests.support.servers.tasks import serving
+from tests.support.servers.watched_service import Object, asking
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
 from steersman.apps.runtime.comparison import PolicyReloader
@@ -51,8 +50,6 @@ from steersman.policies.registry import resolve
 from steersman.workloads.formats.openb import SMALL, embedded
 from steersman.workloads.profile import typical_pods
 
-Object = dict[str, Any]
-
 
 def node(name: str, cpu: str = "8", **more: str) -> Object:
     return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "memory": "32Gi", "pods": "10", **more}}}
@@ -65,31 +62,6 @@ def pod(name: str = "web", cpu: str = "1", namespace: str = "default", where: st
 
 
 CLUSTER = {"nodes": [node("small", "2"), node("large", "16")], "pods": [pod("there", "1", where="small")]}
-
-Ask = Callable[..., Awaitable[tuple[int, Any]]]
-
-
-def serve(story: Callable[[Ask], Awaitable[None]], **changes: Any) -> None:
-    """Run a service that watches no cluster, and ask it."""
-
-    async def main() -> None:
-        config = msgspec.structs.replace(
-            ServiceConfig(policy="best-fit", port=0, deadline_milliseconds=60_000.0), **changes
-        )
-        service = Service(config, None)
-        ports: list[int] = []
-        async with aiohttp.ClientSession() as session, serving(service.run(ports.append), lambda: bool(ports)):
-
-            async def ask(path: str, body: Any = None, method: str = "POST", **more: Any) -> tuple[int, Any]:
-                data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-                url = f"http://127.0.0.1:{ports[0]}{path}"
-                async with session.request(method, url, data=data, **more) as answer:
-                    text = await answer.text()
-                    return answer.status, json.loads(text) if answer.content_type == "application/json" else text
-
-            await story(ask)
-
-    asyncio.run(main())
 
 
 # Rankings -------------------------------------------------------------------------------------------------------------
@@ -185,17 +157,6 @@ def test_contributions_sum_to_the_score_difference(crowded, name):
             sizes = [abs(each.contribution) for each in found]
             assert sizes == sorted(sizes, reverse=True)
     assert told
-
-
-def test_unknown_nodes_are_infeasible(crowded):
-    node_scorer = NodeScorer(Decider(ClusterView(crowded), resolve("best-fit")))
-    asked = Pod("p", PodClass(Requests(1000, 1 << 20)))
-    all_nodes = node_scorer.ask(node_scorer.query(asked))
-    assert all_nodes.names[all_nodes.chosen] == crowded.nodes[int(all_nodes.raw.argmax())].name
-    some = [all_nodes.names[i] for i in np.argsort(all_nodes.raw)[:5]]
-    ranking = node_scorer.ask(node_scorer.query(asked), NodeSet(["gone", *some]))
-    assert not np.isfinite(ranking.raw[0])
-    assert ranking.raw[ranking.chosen] == ranking.raw[1:].max()
 
 
 def test_node_lists_are_versioned_and_evicted_by_use():
@@ -295,14 +256,15 @@ def test_part_of_a_node_list_scores_like_its_own_list(count, random):
     part = NodeSubset(whole, mask)
     found, wanted = (node_scorer.ask(PodQuery(c), nodes) for nodes in (part, NodeSet([names[i] for i in picked])))
     assert (list(found.names), found.chosen, found.raw.tolist()) == (wanted.names, wanted.chosen, wanted.raw.tolist())
+    assert not any(np.isfinite(score) for name, score in zip(found.names, found.raw, strict=True) if name == "unknown")
     assert sets.get(sets.keep(part)) is whole
 
 
 # Over HTTP ------------------------------------------------------------------------------------------------------------
 
 
-def test_request_with_its_own_cluster_is_answered():
-    async def story(ask: Ask) -> None:
+async def test_request_with_its_own_cluster_is_answered():
+    async with asking() as (_, ask):
         question = {"pod": pod(), "cluster": CLUSTER}
         status, scores = await ask("/v1/scores", question)
         assert (status, scores["scores"], scores["neutral"]) == (200, [100, 0], "")  # the fullest that suffices
@@ -322,11 +284,9 @@ def test_request_with_its_own_cluster_is_answered():
         status, found = await ask("/v1/suggestions", {"pod": pod(cpu="64"), "cluster": CLUSTER})
         assert (found["node"], found["scores"], found["neutral"]) == ("", {}, "")
 
-    serve(story)
 
-
-def test_extender_verbs_respond():
-    async def story(ask: Ask) -> None:
+async def test_extender_verbs_respond():
+    async with asking() as (_, ask):
         nodes = {"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": CLUSTER["nodes"]}
         args = {"Pod": pod(cpu="4"), "Nodes": nodes, "NodeNames": None}
         status, found = await ask("/filter", args)
@@ -338,8 +298,6 @@ def test_extender_verbs_respond():
         assert (status, found) == (200, [{"Host": "small", "Score": 10}, {"Host": "large", "Score": 0}])
         status, found = await ask("/prioritize", {"Pod": pod(), "NodeNames": ["small"]})
         assert (status, found["error"]) == (400, "no cluster is watched here; send one as cluster")
-
-    serve(story)
 
 
 BAD: list[tuple[str, Any, int, str]] = [
@@ -380,24 +338,20 @@ BAD: list[tuple[str, Any, int, str]] = [
 ]
 
 
-def test_invalid_request_is_rejected_in_one_line():
-    async def story(ask: Ask) -> None:
+async def test_invalid_request_is_rejected_in_one_line():
+    async with asking() as (_, ask):
         for path, body, status, said in BAD:
             found, answer = await ask(path, body)
             assert (found, said in answer["error"]) == (status, True), (path, body, answer)
             assert "\n" not in answer["error"]
 
-    serve(story)
 
-
-def test_request_size_and_method_are_limited():
-    async def story(ask: Ask) -> None:
+async def test_request_size_and_method_are_limited():
+    async with asking(max_body_bytes=4096) as (_, ask):
         status, answer = await ask("/v1/scores", b" " * 5000)
         assert (status, answer["error"]) == (413, "the body is larger than 4096 bytes (maxBodyBytes)")
         status, answer = await ask("/v1/scores", method="GET")
         assert (status, answer["error"]) == (405, "the method is not allowed here; expected POST")
-
-    serve(story, max_body_bytes=4096)
 
 
 anything = st.recursive(
@@ -433,13 +387,14 @@ QUESTIONS = {
 def test_no_request_body_crashes_the_service(data):
     bodies = [(path, spoiled(data, body)) for path, body in QUESTIONS.items() for _ in range(5)]
 
-    async def story(ask: Ask) -> None:
-        for path, body in bodies:
-            status, answer = await ask(path, body)
-            assert status in (200, 400, 404), (path, body, answer)
-            assert status == 200 or (set(answer) == {"error"} and "\n" not in answer["error"])
+    async def story() -> None:
+        async with asking() as (_, ask):
+            for path, body in bodies:
+                status, answer = await ask(path, body)
+                assert status in (200, 400, 404), (path, body, answer)
+                assert status == 200 or (set(answer) == {"error"} and "\n" not in answer["error"])
 
-    serve(story)
+    asyncio.run(story())
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -488,8 +443,11 @@ def test_replicas_are_decoded_once(monkeypatch):
 # Who is scored --------------------------------------------------------------------------------------------------------
 
 
-def neutral_for(reason: str, **changes: Any) -> None:
-    async def story(ask: Ask) -> None:
+@pytest.mark.parametrize(
+    ("reason", "changes"), [(limits.SHADOW, {"shadow": True}), (limits.DEADLINE, {"deadline_milliseconds": 0.0})]
+)
+async def test_a_shadow_and_a_late_answer_are_neutral(reason, changes):
+    async with asking(**changes) as (_, ask):
         question = {"pod": pod(), "cluster": CLUSTER}
         status, scores = await ask("/v1/scores", question)
         assert (status, scores["scores"], scores["neutral"]) == (200, [NEUTRAL, NEUTRAL], reason)
@@ -498,21 +456,10 @@ def neutral_for(reason: str, **changes: Any) -> None:
         _, text = await ask("/metrics", method="GET")
         assert f'steersman_service_neutral_total{{reason="{reason}"}} 2.0' in text
 
-    serve(story, **changes)
 
-
-def test_a_shadow_changes_nothing():
-    neutral_for(limits.SHADOW, shadow=True)
-
-
-def test_an_answer_that_would_be_late_is_neutral():
-    neutral_for(limits.DEADLINE, deadline_milliseconds=0.0)
-
-
-def test_requests_need_the_token_but_probes_do_not(tmp_path):
+async def test_requests_need_the_token_but_probes_do_not(tmp_path):
     (tmp_path / "token").write_text("sesame\n")
-
-    async def story(ask: Ask) -> None:
+    async with asking(token_file=str(tmp_path / "token")) as (_, ask):
         question = {"pod": pod(), "cluster": CLUSTER}
         for headers in ({}, {"Authorization": "Bearer salt"}, {"Authorization": "sesame"}):
             status, answer = await ask("/v1/scores", question, headers=headers)
@@ -522,11 +469,9 @@ def test_requests_need_the_token_but_probes_do_not(tmp_path):
         assert (await ask("/openapi.json", method="GET"))[0] == 401
         assert [(await ask(path, method="GET"))[0] for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
 
-    serve(story, token_file=str(tmp_path / "token"))
 
-
-def test_openapi_document_is_valid():
-    async def story(ask: Ask) -> None:
+async def test_openapi_document_is_valid():
+    async with asking() as (_, ask):
         status, document = await ask("/openapi.json", method="GET")
         assert (status, document["openapi"]) == (200, "3.1.0")
         assert set(QUESTIONS) < set(document["paths"])
@@ -535,8 +480,6 @@ def test_openapi_document_is_valid():
             if "post" in methods:
                 example = methods["post"]["requestBody"]["content"]["application/json"]["example"]
                 assert (await ask(path, example))[0] == 200, path
-
-    serve(story)
 
 
 # Configuration --------------------------------------------------------------------------------------------------------
@@ -548,7 +491,7 @@ def test_configuration_is_read(tmp_path):
     file = tmp_path / "service.yaml"
     file.write_text(
         HEAD + "policy: fgd\nport: 0\nshadow: true\ndeadlineMilliseconds: 20\n"
-        "allowSentClusters: true\n"
+        "allowSentClusters: true\nunchecked: true\n"
         "tls: {certificate: c.pem, key: k.pem, clientCa: ca.pem}\n"
     )
     assert read_config(file) == ServiceConfig(
@@ -557,6 +500,7 @@ def test_configuration_is_read(tmp_path):
         shadow=True,
         deadline_milliseconds=20.0,
         allow_sent_clusters=True,
+        unchecked=True,
         tls=Tls(certificate="c.pem", key="k.pem", client_ca="ca.pem"),
     )
 

@@ -8,42 +8,23 @@ import json
 import os
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import trustme
 from aiohttp.web import HTTPRequestEntityTooLarge
+from tests.support.servers.watched_service import served
 from tests.unit.apps.service.test_service import CLUSTER, node, pod
 
 from steersman.apps.service import limits
-from steersman.apps.service.config import ServiceConfig, Tls
+from steersman.apps.service.config import Tls
 from steersman.apps.service.limits import BodyBudget, Connections, TooManyBodiesError
-from steersman.apps.service.process import Service
 from steersman.cli.output.logs import LogFormat, LogLevel, configure_logs
 from steersman.core.errors import InputError
 
 QUESTION = json.dumps({"pod": pod(), "cluster": CLUSTER}).encode()
-
-
-@contextlib.asynccontextmanager
-async def served(**changes: Any):
-    """The port of a service that watches no cluster."""
-    config = msgspec.structs.replace(
-        ServiceConfig(policy="best-fit", port=0, deadline_milliseconds=60_000.0), **changes
-    )
-    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    running = asyncio.create_task(Service(config, None).run(port.set_result))
-    try:
-        await asyncio.wait({running, port}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
-        yield port.result()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 def post(body: bytes = QUESTION, path: str = "/v1/scores", *headers: str, length: int | None = None) -> bytes:
@@ -76,13 +57,12 @@ async def answered(reader: asyncio.StreamReader) -> tuple[int, str]:
         return 0, ""
 
 
-def run(story: Callable[[int], Awaitable[None]], **changes: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(300), served(**changes) as port:
-            await story(port)
-            assert (await talk(port, post()))[0] == 200, "it still answers"
-
-    asyncio.run(main())
+@contextlib.asynccontextmanager
+async def attacked(**changes: Any) -> AsyncIterator[int]:
+    """The port of a service that still answers when the block ends."""
+    async with asyncio.timeout(300), served(**changes) as (_, port):
+        yield port
+        assert (await talk(port, post()))[0] == 200, "it still answers"
 
 
 # Bodies and requests --------------------------------------------------------------------------------------------------
@@ -125,41 +105,35 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_malformed_requests_are_answered_or_rejected(name, capfd):
+async def test_malformed_requests_are_answered_or_rejected(name, capfd):
     configure_logs(LogFormat.TEXT, LogLevel.INFO)
     sent, status = REQUESTS[name]
-
-    async def story(port: int) -> None:
+    async with attacked(max_body_bytes=HUGE) as port:
         found, said = await talk(port, sent)
         assert found == status, said
         if status in (404, 413) or (status == 400 and said.startswith("{")):
             assert list(json.loads(said)) == ["error"]
             assert said.isprintable()
-
-    run(story, max_body_bytes=HUGE)
     logged = capfd.readouterr().err
     assert "Traceback" not in logged
     assert len(logged.splitlines()) == 1, "that it listens"
 
 
-def test_pipelined_requests_are_answered_in_order():
-    async def story(port: int) -> None:
+async def test_pipelined_requests_are_answered_in_order():
+    async with attacked() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(post() + post(b"{") + post(b"", "/nothing") + post())
         assert [(await answered(reader))[0] for _ in range(4)] == [200, 400, 404, 200]
         writer.close()
-
-    run(story)
 
 
 EVIL = "\x1b[31mred\x1b[0m\nlevel=fatal \u202e \x07\r\x9b"
 
 
 @pytest.mark.parametrize("form", [LogFormat.TEXT, LogFormat.JSON])
-def test_client_input_is_escaped_in_the_log(form, capfd):
+async def test_client_input_is_escaped_in_the_log(form, capfd):
     configure_logs(form, LogLevel.DEBUG)
-
-    async def story(port: int) -> None:
+    async with attacked(shadow=True) as port:
         for where in ("name", "namespace", "uid"):
             evil = pod()
             evil["metadata"] |= {where: EVIL}
@@ -172,8 +146,6 @@ def test_client_input_is_escaped_in_the_log(form, capfd):
         await talk(port, post(json.dumps({"pod": labels, "cluster": CLUSTER}).encode()))
         await talk(port, f"GET /{EVIL} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await talk(port, post(QUESTION, "/v1/%0d%0a%1b[31m"))
-
-    run(story, shadow=True)
     logged = capfd.readouterr().err
     assert "shadow" in logged
     assert all(line.isprintable() for line in logged.splitlines()), logged
@@ -183,7 +155,7 @@ def test_client_input_is_escaped_in_the_log(form, capfd):
 # Clients that take more than they should ------------------------------------------------------------------------------
 
 
-def test_slow_clients_are_disconnected(monkeypatch):
+async def test_slow_clients_are_disconnected(monkeypatch):
     for name, seconds in (
         ("FIRST_SECONDS", 0.3),
         ("IDLE_SECONDS", 0.6),
@@ -191,8 +163,7 @@ def test_slow_clients_are_disconnected(monkeypatch):
         ("SWEEP_SECONDS", 0.05),
     ):
         monkeypatch.setattr(limits, name, seconds)
-
-    async def story(port: int) -> None:
+    async with attacked(max_requests=1) as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
         for _, writer in silent[:25]:
             writer.write(b"POST /v1/scores HTTP/1.1\r\nHost: ")
@@ -210,11 +181,9 @@ def test_slow_clients_are_disconnected(monkeypatch):
         for _, each in [*silent, (slow_body, writer), (idle, polite)]:
             each.close()
 
-    run(story, max_requests=1)
 
-
-def test_pending_bodies_are_no_overload():
-    async def story(port: int) -> None:
+async def test_pending_bodies_are_no_overload():
+    async with attacked(max_requests=2) as port:
         slow = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
         for _, writer in slow:
             writer.write(post(b"{", length=10_000))
@@ -224,11 +193,10 @@ def test_pending_bodies_are_no_overload():
         for _, writer in slow:
             writer.close()
 
-    run(story, max_requests=2)
 
+async def test_overload_gets_neutral_scores_or_rejection():
+    async with attacked(max_requests=2) as port:
 
-def test_overload_gets_neutral_scores_or_rejection():
-    async def story(port: int) -> None:
         async def many(path: str) -> list[tuple[int, Any]]:
             opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
             for _, writer in opened:
@@ -242,8 +210,6 @@ def test_overload_gets_neutral_scores_or_rejection():
         assert {status for status, _ in scores} == {200}
         assert {said["neutral"] for _, said in scores} == {"", "overload"}
         assert {status for status, _ in await many("/v1/explain")} == {200, 503}
-
-    run(story, max_requests=2)
 
 
 class _Request:
@@ -340,24 +306,21 @@ async def shown(port: int, context: ssl.SSLContext) -> int:
         return 0
 
 
-def test_tls_clients_need_a_valid_certificate(papers, capfd):
+async def test_tls_clients_need_a_valid_certificate(papers, capfd):
     configure_logs(LogFormat.TEXT, LogLevel.INFO)
     files = Tls(
         certificate=str(papers / "service.pem"), key=str(papers / "service.key"), client_ca=str(papers / "ca.pem")
     )
 
-    async def main() -> None:
-        async with asyncio.timeout(300), served(tls=files) as port:
-            assert await shown(port, trusting(papers, "client")) == 200
-            for client in ("", "expired", "stranger"):
-                assert await shown(port, trusting(papers, client)) == 0, client
-            assert await shown(port, trusting(papers, "client", "other-ca")) == 0, "a client that does not trust us"
-            assert (await talk(port, post()))[0] == 0, "plain HTTP"
-            old = trusting(papers, "client")
-            old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
-            assert await shown(port, old) == 200
-
-    asyncio.run(main())
+    async with asyncio.timeout(300), served(tls=files) as (_, port):
+        assert await shown(port, trusting(papers, "client")) == 200
+        for client in ("", "expired", "stranger"):
+            assert await shown(port, trusting(papers, client)) == 0, client
+        assert await shown(port, trusting(papers, "client", "other-ca")) == 0, "a client that does not trust us"
+        assert (await talk(port, post()))[0] == 0, "plain HTTP"
+        old = trusting(papers, "client")
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert await shown(port, old) == 200
     assert len(capfd.readouterr().err.splitlines()) == 1, "that it listens"
 
 
@@ -388,7 +351,7 @@ async def test_certificates_and_tokens_are_reloaded(papers, tmp_path, monkeypatc
         while await ask(port, *asked) != 200:
             await asyncio.sleep(0.02)
 
-    async with asyncio.timeout(300), served(tls=files, token_file=str(there["token"])) as port:
+    async with asyncio.timeout(300), served(tls=files, token_file=str(there["token"])) as (_, port):
         assert [await ask(port, "ca", each) for each in ("one", "two", "\xe4\udcff")] == [200, 401, 401]
         put_papers("renewed")
         put("token", b"two")
@@ -414,7 +377,7 @@ async def test_certificates_and_tokens_are_reloaded(papers, tmp_path, monkeypatc
         ("service.pem", "encrypted.key", "", "the key is encrypted; expected one without a password"),
     ],
 )
-def test_unusable_files_fail_in_one_line_at_the_start(papers, certificate, key, authority, said):
+async def test_unusable_files_fail_in_one_line_at_the_start(papers, certificate, key, authority, said):
     from cryptography.hazmat.primitives import serialization
 
     (papers / "empty").write_bytes(b"")
@@ -428,13 +391,10 @@ def test_unusable_files_fail_in_one_line_at_the_start(papers, certificate, key, 
         client_ca=str(papers / authority) if authority else "",
     )
 
-    async def main() -> None:
-        async with served(tls=files):
-            pass
-
     before = threading.active_count()
     with pytest.raises(InputError) as error:
-        asyncio.run(main())
+        async with served(tls=files):
+            pass
     assert said in str(error.value)
     assert "\n" not in str(error.value)
     assert threading.active_count() <= before, "nothing was left running"

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
-from tests.support.servers.fake_api_server import KubeDouble, listed
-from tests.support.servers.watched_service import Ask, Object, node, pod, serve, spread
+from tests.support.servers.fake_api_server import listed
+from tests.support.servers.watched_service import Object, node, pod, spread, watching
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
 from steersman.apps.service import api as api_module
@@ -49,8 +49,8 @@ def sent_cluster(count: int) -> Object:
 # Sent clusters --------------------------------------------------------------------------------------------------------
 
 
-def test_watching_service_rejects_requests_with_a_cluster() -> None:
-    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+async def test_watching_service_rejects_requests_with_a_cluster() -> None:
+    async with watching(NODES, RUNNING) as (_, _, ask):
         for path in ("/v1/scores", "/v1/suggestions", "/v1/explain"):
             status, answer = await ask(path, {"pod": pod("web"), "cluster": SENT})
             assert (status, "allowSentClusters" in answer["error"]) == (403, True), path
@@ -61,13 +61,10 @@ def test_watching_service_rejects_requests_with_a_cluster() -> None:
         assert (status, len(answer["scores"])) == (200, 4), "nodes of the watched cluster are meant"
         assert (await ask("/v1/scores", {"pod": pod("web")}))[0] == 200
 
-    serve(NODES, RUNNING, story)
 
-
-def test_requests_do_not_change_scores_of_the_watched_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_do_not_change_scores_of_the_watched_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("steersman.apps.runtime.policy_manager.CHECK_INTERVAL_SECONDS", 0.05)
-
-    async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
+    async with watching(NODES, RUNNING, policy="fgd", allow_sent_clusters=True) as (service, _, ask):
         question = {"pod": pod("web", share=300)}
         await asyncio.sleep(0.2)
         before, profile = (await ask("/v1/scores", question))[1], service.policy_manager.profile.pods
@@ -79,11 +76,9 @@ def test_requests_do_not_change_scores_of_the_watched_cluster(monkeypatch: pytes
         assert service.policy_manager.profile.pods == profile
         assert (len(service.policy_manager.profile), (await ask("/v1/scores", question))[1]) == (len(RUNNING), before)
 
-    serve(NODES, RUNNING, story, policy="fgd", allow_sent_clusters=True)
 
-
-def test_sent_cluster_is_scored_by_its_own_profile() -> None:
-    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+async def test_sent_cluster_is_scored_by_its_own_profile() -> None:
+    async with watching(NODES, RUNNING, policy="fgd", allow_sent_clusters=True) as (_, _, ask):
         places = [node("a", "64", gpus=2), node("b", "64", gpus=2)]
         pods = [pod(f"p{i}", "1", 700, "a" if i else "b") for i in range(2)]
         question = {"pod": pod("new", share=300), "cluster": {"nodes": places, "pods": pods}}
@@ -91,8 +86,6 @@ def test_sent_cluster_is_scored_by_its_own_profile() -> None:
         await ask("/v1/scores", {"pod": pod("x"), "cluster": sent_cluster(80)})
         assert (await ask("/v1/scores", question))[1] == first
         assert max(first["scores"]) == 100
-
-    serve(NODES, RUNNING, story, policy="fgd", allow_sent_clusters=True)
 
 
 # Overload -------------------------------------------------------------------------------------------------------------
@@ -125,7 +118,7 @@ def test_exhausted_budget_decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         assert (len(passed.items), len(asked.prioritize(args, deadline, overloaded))) == (4, 4)  # type: ignore[arg-type]
 
 
-def test_only_answered_requests_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_answered_requests_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = collections.Counter[str]()
     decode = opinions_module.decode_node
 
@@ -134,16 +127,13 @@ def test_only_answered_requests_are_decoded(monkeypatch: pytest.MonkeyPatch) -> 
         return decode(obj)
 
     monkeypatch.setattr(opinions_module, "decode_node", counting)
-
-    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+    async with watching(NODES, RUNNING, max_requests=2, allow_sent_clusters=True) as (_, _, ask):
         question = {"pod": pod("web"), "cluster": {"nodes": NODES}}
         answers = await asyncio.gather(*(ask("/v1/scores", question) for _ in range(60)))
         assert {status for status, _ in answers} == {200}
         scored = sum(not answer["neutral"] for _, answer in answers)
         assert scored
         assert counted["nodes"] == scored * len(NODES)
-
-    serve(NODES, RUNNING, story, max_requests=2, allow_sent_clusters=True)
 
 
 # Pods that the cluster does not have ----------------------------------------------------------------------------------
@@ -158,17 +148,6 @@ def watched(policy: str = "best-fit", pods: list[Object] | None = None) -> Watch
     listed(cluster_cache.PodFeed(found.cache), [raw(each) for each in (RUNNING if pods is None else pods)])
     found.renew()
     return found
-
-
-def test_request_with_new_labels_leaves_the_state_unchanged() -> None:
-    cluster = watched()
-    state, node_scorer, classes = cluster.cache.state, cluster.node_scorer, len(cluster.cache.state.classes)
-    picky = spread(pod("picky", app="web-0"), "app", "web-0")  # there are two on n0, one on n1 and n2 each, none on n3
-    with cluster.query(Pods().decode(raw(picky))) as (asked, query):
-        ranking = asked.ask(query)
-    assert [name for name, score in zip(ranking.names, ranking.raw, strict=True) if np.isfinite(score)] == ["n3"]
-    assert (cluster.cache.state is state, cluster.node_scorer is node_scorer) == (True, True)
-    assert (len(state.classes), set(cluster.cache.selected)) == (classes, set())
 
 
 @st.composite
@@ -219,7 +198,7 @@ def test_requested_pods_leave_no_state(policy: str, data: st.DataObject) -> None
     # What a state computes once is there then.
     with cluster.query(Pods().decode(raw(hostile(0)))) as (asked, query):
         asked.ask(query).settled()
-    outline = outlined(cluster)
+    outline, state, node_scorer = outlined(cluster), cluster.cache.state, cluster.node_scorer
     for each in data.draw(st.lists(described(), min_size=1, max_size=4)):
         decoded = Pods().decode(raw(each))
         with cluster.query(decoded) as (asked, query):
@@ -232,6 +211,7 @@ def test_requested_pods_leave_no_state(policy: str, data: st.DataObject) -> None
             assert ranking.raw.tolist() == expected.ask(known).raw.tolist(), each
         assert refused == expected.refused(known), each
         assert outlined(cluster) == outline
+        assert (cluster.cache.state is state, cluster.node_scorer is node_scorer) == (True, True)
     with cluster.query(waits) as (asked, query):
         assert asked.ask(query).raw.tolist() == before
 
@@ -344,13 +324,12 @@ def hostile(i: int) -> Object:
 
 
 @pytest.mark.parametrize("policy", ["best-fit", "kube-default"])
-def test_caches_do_not_grow_with_requests(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_caches_do_not_grow_with_requests(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opinions_module, "PODS_KEPT", 8)
     monkeypatch.setattr(opinions_module, "SETS_KEPT", 8)
     monkeypatch.setattr(metrics_module, "REMEMBERED", 8)
     monkeypatch.setattr(unknown_pods, "SAVED_SECONDS", 1e9)
-
-    async def story(service: Service, _: KubeDouble, ask: Ask) -> None:
+    async with watching(NODES, RUNNING, policy=policy) as (service, _, ask):
         held: list[Any] = []
         assert service.watched is not None
         monkeypatch.setattr(api_module, "LARGE_SHARE", 1.0)
@@ -379,18 +358,13 @@ def test_caches_do_not_grow_with_requests(policy: str, monkeypatch: pytest.Monke
         assert elements(service) <= max(first, second) * 1.02, "within what pods of other sizes make of full caches"
         assert service.watched.cache._owners.keys() == set()
 
-    serve(NODES, RUNNING, story, policy=policy)
 
-
-def test_large_bodies_get_a_small_share_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_bodies_get_a_small_share_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "LARGE_SHARE", 1e-6)
     monkeypatch.setattr(server_module, "LARGE_SAVED_SECONDS", 1e-6)
-
-    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+    async with watching(NODES, RUNNING) as (_, _, ask):
         small, large = {"pod": pod("p")}, {"pod": pod("p"), "cluster": {"nodes": [{"x": "y" * (600 << 10)}]}}
         assert [(await ask("/v1/scores", each))[0] for each in (large, large, small)] == [403, 503, 200]
-
-    serve(NODES, RUNNING, story)
 
 
 def test_cached_lists_of_nodes_are_bounded_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,8 +416,8 @@ def test_unknown_names_are_not_cached() -> None:
     assert metrics.registry.get_sample_value("steersman_service_agreement_total", {"agrees": "true"}) == 1
 
 
-def test_excess_names_are_rejected() -> None:
-    async def story(_: Service, __: KubeDouble, ask: Ask) -> None:
+async def test_excess_names_are_rejected() -> None:
+    async with watching(NODES, RUNNING) as (_, _, ask):
         names = [f"n{i}" for i in range(2000)]
         for path, question in (
             ("/v1/scores", {"pod": pod("web"), "nodes": names}),
@@ -451,5 +425,3 @@ def test_excess_names_are_rejected() -> None:
         ):
             status, answer = await ask(path, question)
             assert (status, "expected at most 1008" in answer["error"]) == (400, True)
-
-    serve(NODES, RUNNING, story)
