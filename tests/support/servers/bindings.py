@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import aiohttp
 from aiohttp import web
@@ -64,29 +65,38 @@ def says(status: int, retry_after: str = "") -> Answer:
     return answer
 
 
+@asynccontextmanager
+async def scheduler_at_work(
+    policy: str, answers: Sequence[Answer] = (bind,), nodes: int = 1
+) -> AsyncIterator[tuple[LiveDouble, LiveScheduler, Get]]:
+    """An API server that answers bindings so, a scheduler of its nodes, and what asks the scheduler's endpoints."""
+    async with LiveDouble() as double, Client(double.config()) as client, asyncio.timeout(60):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = int(free.getsockname()[1])
+        Bindings(double, *answers)
+        for i in range(nodes):
+            double.put(NODES, node(f"node-{i}"))
+        scheduler = LiveScheduler(client, SchedulerSettings(policy=policy, unchecked=True, port=port))
+        async with aiohttp.ClientSession() as session:
+
+            async def get(path: str) -> tuple[int, str]:
+                async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
+                    return answer.status, await answer.text()
+
+            async with serving(scheduler.run(), lambda: scheduler.decider is not None):
+                yield double, scheduler, get
+
+
 def scheduling(
     policy: str,
     story: Callable[[LiveDouble, LiveScheduler, Get], Awaitable[None]],
     answers: Sequence[Answer] = (bind,),
     nodes: int = 1,
 ) -> None:
-    """Tell a story of a scheduler whose bindings are answered so, and of what its endpoints say."""
+    """Tell a story of a scheduler."""
 
     async def main() -> None:
-        async with LiveDouble() as double, Client(double.config()) as client, asyncio.timeout(60):
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = int(free.getsockname()[1])
-            Bindings(double, *answers)
-            for i in range(nodes):
-                double.put(NODES, node(f"node-{i}"))
-            scheduler = LiveScheduler(client, SchedulerSettings(policy=policy, unchecked=True, port=port))
-            async with aiohttp.ClientSession() as session:
-
-                async def get(path: str) -> tuple[int, str]:
-                    async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
-                        return answer.status, await answer.text()
-
-                async with serving(scheduler.run(), lambda: scheduler.decider is not None):
-                    await story(double, scheduler, get)
+        async with scheduler_at_work(policy, answers, nodes) as told:
+            await story(*told)
 
     asyncio.run(main())

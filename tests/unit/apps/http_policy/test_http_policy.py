@@ -27,7 +27,7 @@ from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.objects.fields import FieldError, converted
 from steersman.cluster.objects.free_resources import FREE_KEY, FreeResources, free_of, set_free
 from steersman.cluster.state import ClusterState
-from steersman.core.errors import SteersmanError, UsageError
+from steersman.core.errors import UsageError
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
@@ -60,11 +60,12 @@ def simulate(url):
 
 
 def test_request_has_pod_feasible_nodes_and_free_resources():
-    asked = []
+    asked, peers = [], set()
 
     async def answer(request):
         content = await request.json()
         asked.append((dict(request.headers), content))
+        peers.add(request.transport.get_extra_info("peername"))
         return web.json_response({"scores": {node["metadata"]["name"]: 50 for node in content["nodes"]}})
 
     with answering(answer) as url:
@@ -83,18 +84,7 @@ def test_request_has_pod_feasible_nodes_and_free_resources():
     assert last["resources"] == {"cpu": "3000m", "memory": "7168Mi"}
     assert sorted(last["gpuMilli"]) == [400, 1000]
     assert (last["podCount"], last["gpuPods"]) == (1, [1])
-
-
-def test_connections_stay_open():
-    peers = set()
-
-    async def answer(request):
-        peers.add(request.transport.get_extra_info("peername"))
-        return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
-
-    with answering(answer) as url:
-        simulate(url)
-    assert len(peers) == 1
+    assert len(peers) == 1, "the connection stays open"
 
 
 def test_the_highest_score_wins_among_nodes_that_fit():
@@ -279,6 +269,7 @@ FAILURES = {
     "status 500": (says("Traceback\n  File\nboom", 500), "HTTP 500: Traceback File boom"),
     "status 503": (says("", 503), "HTTP 503"),
     "status 404": (says("not here", 404), "HTTP 404: not here"),
+    "long": (says("x" * 10_000, 500), "HTTP 500: xxx"),
     "redirect": (says("", 302, Location="/elsewhere"), "HTTP 302"),
     "status 204": (says("", 204), "HTTP 204"),
 }
@@ -289,9 +280,10 @@ def test_failure_is_one_line_within_the_deadline(failure):
     answer, named = FAILURES[failure]
     with answering(answer) as url:
         began = time.monotonic()
-        with raises(ScoreServerError, url, named):
+        with raises(ScoreServerError, url, named) as error:
             simulate(url)
         assert time.monotonic() - began < 60
+    assert len(str(error.value)) < 400
 
 
 def test_a_refused_connection_fails_in_one_line():
@@ -412,20 +404,8 @@ def test_invalid_url_is_rejected_before_any_request(url):
         resolve(url)
 
 
-def test_a_password_is_never_shown():
-    with pytest.raises(UsageError) as error:
-        resolve("http://user:secret@host/score")
-    assert "secret" not in str(error.value)
-
-
 @pytest.mark.parametrize("url", ["http://localhost:5000/score", "https://[::1]:5000/score?model=a=b,c", "http://h_1/s"])
 def test_url_policy_can_be_pickled(url):
     policy = resolve(url)
     assert (policy.name, server_url(policy)) == (url, url)
     assert pickle.loads(pickle.dumps(policy)) == policy
-
-
-def test_long_error_bodies_are_truncated():
-    with answering(says("x" * 10_000, 500)) as url, pytest.raises(SteersmanError) as error:
-        simulate(url)
-    assert len(str(error.value)) < 400

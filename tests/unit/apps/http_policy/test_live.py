@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 import structlog
 from aiohttp import web
-from tests.support.servers.bindings import Get, scheduling
+from tests.support.servers.bindings import Get, scheduler_at_work
 from tests.support.servers.fake_prometheus import LATENCY, Told
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
-from tests.support.servers.score_servers import answering, names_of
+from tests.support.servers.score_servers import Answer, answering, names_of
 
 from steersman.apps.http_policy import live
 from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
@@ -28,6 +29,14 @@ from steersman.policies.registry import resolve
 register_http_policies()
 
 
+@asynccontextmanager
+async def scheduling(answer: Answer) -> AsyncIterator[tuple[LiveDouble, LiveScheduler, Get]]:
+    """A scheduler of three nodes whose policy is a server that answers so."""
+    with answering(answer) as url:
+        async with scheduler_at_work(url, nodes=3) as at_work:
+            yield at_work
+
+
 async def bound(double: LiveDouble, name: str) -> str:
     """Wait until a pod is bound; its node."""
     while not (there := double.objects[PODS, name]["spec"].get("nodeName")):
@@ -40,14 +49,14 @@ def decisions(metrics: str) -> dict[str, int]:
     return {result: int(count) for result, count in found}
 
 
-def test_pods_are_bound_to_the_server_choice() -> None:
+async def test_pods_are_bound_to_the_server_choice() -> None:
     async def answer(request: web.Request) -> web.Response:
         content = await request.json()
         wanted = content["pod"]["metadata"]["labels"]["wants"]
         names = [each["metadata"]["name"] for each in content["nodes"]]
         return web.json_response({"scores": {name: 100 if name == wanted else 3 for name in names}})
 
-    async def story(double: LiveDouble, scheduler: LiveScheduler, get: Get) -> None:
+    async with scheduling(answer) as (double, scheduler, get):
         for i in range(12):
             double.put(PODS, pod(f"p{i}", scheduler="steersman", wants=f"node-{i % 3}"))
         assert [await bound(double, f"p{i}") for i in range(12)] == [f"node-{i % 3}" for i in range(12)]
@@ -55,14 +64,12 @@ def test_pods_are_bound_to_the_server_choice() -> None:
         assert "steersman_policy_server_duration_seconds_count 12.0" in (await get("metrics"))[1]
         assert scheduler.policy_manager.score_client is not None
 
-    with answering(answer) as url:
-        scheduling(url, story, nodes=3)
 
-
-def test_a_dead_server_delays_no_pod_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_server_delays_no_pod_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "PAUSE_SECONDS", 600.0)  # a busy machine may need longer than the pause for 20 pods
-
-    async def story(double: LiveDouble, _: LiveScheduler, get: Get) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with scheduler_at_work(f"http://127.0.0.1:{port}/score", nodes=3) as (double, _, get):
         with structlog.testing.capture_logs() as logs:
             for i in range(20):
                 double.put(PODS, pod(f"p{i}", scheduler="steersman"))
@@ -74,28 +81,21 @@ def test_a_dead_server_delays_no_pod_and_loses_none(monkeypatch: pytest.MonkeyPa
         assert counted["skipped"] >= 19, "a pod whose binding takes too long on a busy machine is decided again"
         assert "[!]policy degraded: " in (await get("healthz?verbose"))[1]
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    scheduling(f"http://127.0.0.1:{port}/score", story, nodes=3)
-
 
 @pytest.mark.parametrize(
     "answer", ['{"scores": {}}', '{"scores": {"node-0": NaN}}', "[", '{"scores": {"node-0": 101}}', ""]
 )
-def test_the_rule_decides_where_an_answer_is_wrong(answer: str) -> None:
+async def test_the_rule_decides_where_an_answer_is_wrong(answer: str) -> None:
     async def wrong(_: web.Request) -> web.Response:
         return web.Response(text=answer)
 
-    async def story(double: LiveDouble, _: LiveScheduler, get: Get) -> None:
+    async with scheduling(wrong) as (double, _, get):
         double.put(PODS, pod("p", scheduler="steersman"))
         await bound(double, "p")
         assert decisions((await get("metrics"))[1]) == {"scored": 0, "failed": 1, "skipped": 0}
 
-    with answering(wrong) as url:
-        scheduling(url, story, nodes=3)
 
-
-def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "LIVE_SECONDS", 0.5)
     monkeypatch.setattr(live, "PAUSE_SECONDS", 0.5)
     is_late = True
@@ -105,8 +105,7 @@ def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatch: pyt
             await asyncio.sleep(10)
         return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
 
-    async def story(double: LiveDouble, _: LiveScheduler, get: Get) -> None:
-        nonlocal is_late
+    async with scheduling(answer) as (double, _, get):
         double.put(PODS, pod("p0", scheduler="steersman"))
         for _ in range(5):
             began = asyncio.get_running_loop().time()
@@ -124,83 +123,57 @@ def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatch: pyt
         assert decisions((await get("metrics"))[1]) == {"scored": 1, "failed": 1, "skipped": 1}
         assert "the policy's server answers again" in [each["event"] for each in logs]
 
-    with answering(answer) as url:
-        scheduling(url, story, nodes=3)
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.01)
 
 
-def held() -> tuple[Callable[[web.Request], Awaitable[web.Response]], list[list[str]], asyncio.Event]:
-    """A server that answers when told, best node-2, then node-1; what it was asked; and how it is told."""
-    asked: list[list[str]] = []
-    told = asyncio.Event()
+@asynccontextmanager
+async def during_a_request(patch: pytest.MonkeyPatch) -> AsyncIterator[tuple[LiveDouble, LiveScheduler, asyncio.Event]]:
+    """A scheduler that has asked about the pod p: the server answers when told, best node-2, then node-1."""
+    patch.setattr(live, "LIVE_SECONDS", 20.0)
+    asked, told = list[list[str]](), asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
-        names = await names_of(request)
-        asked.append(names)
-        while not told.is_set():
-            await asyncio.sleep(0.01)
-        return web.json_response({"scores": {name: int(name[-1]) for name in names}})
+        asked.append(await names_of(request))
+        await until(told.is_set)
+        return web.json_response({"scores": {name: int(name[-1]) for name in asked[-1]}})
 
-    return answer, asked, told
-
-
-def test_changes_during_a_request_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
-    answer, asked, told = held()
-
-    async def story(double: LiveDouble, scheduler: LiveScheduler, _: Get) -> None:
+    async with scheduling(answer) as (double, scheduler, _):
         double.put(PODS, pod("p", scheduler="steersman"))
-        while not asked:
-            await asyncio.sleep(0.01)
+        await until(lambda: asked)
+        yield double, scheduler, told
+
+
+async def test_changes_during_a_request_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with during_a_request(monkeypatch) as (double, scheduler, told):
         double.remove(NODES, "node-2")
-        while "node-2" in scheduler.cache.state.slots:
-            await asyncio.sleep(0.01)
+        await until(lambda: "node-2" not in scheduler.cache.state.slots)
         double.put(NODES, node("node-9"))
-        while "node-9" not in scheduler.cache.state.slots:
-            await asyncio.sleep(0.01)
+        await until(lambda: "node-9" in scheduler.cache.state.slots)
         told.set()
         assert await bound(double, "p") == "node-1", "the best of those that it scored and that are still there"
 
-    with answering(answer) as url:
-        scheduling(url, story, nodes=3)
 
-
-def test_pod_deleted_during_a_request_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
-    answer, asked, told = held()
-
-    async def story(double: LiveDouble, scheduler: LiveScheduler, _: Get) -> None:
-        double.put(PODS, pod("p", scheduler="steersman"))
-        while not asked:
-            await asyncio.sleep(0.01)
+async def test_pod_deleted_during_a_request_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with during_a_request(monkeypatch) as (double, scheduler, told):
         double.remove(PODS, "p")
-        while scheduler.cache.pods:
-            await asyncio.sleep(0.01)
+        await until(lambda: not scheduler.cache.pods)
         told.set()
         double.put(PODS, pod("q", scheduler="steersman"))
         assert await bound(double, "q") == "node-2"
         assert (PODS, "p") not in double.objects
 
-    with answering(answer) as url:
-        scheduling(url, story, nodes=3)
 
-
-def test_pod_in_request_is_requeued_when_the_lease_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LIVE_SECONDS", 20.0)
-    answer, asked, told = held()
-
-    async def story(double: LiveDouble, scheduler: LiveScheduler, _: Get) -> None:
-        double.put(PODS, pod("p", scheduler="steersman"))
-        while not asked:
-            await asyncio.sleep(0.01)
+async def test_pod_in_request_is_requeued_when_the_lease_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with during_a_request(monkeypatch) as (_, scheduler, told):
         asking = [each for each in asyncio.all_tasks() if "Scheduler.schedule" in repr(each.get_coro())]
         assert len(asking) == 1
         asking[0].cancel()
         await asyncio.gather(*asking, return_exceptions=True)
         assert scheduler.queue.counts() == {"active": 1, "backoff": 0, "unschedulable": 0}
         told.set()
-
-    with answering(answer) as url:
-        scheduling(url, story, nodes=3)
 
 
 def test_fallback_decision_with_a_hard_limit_counts_once() -> None:

@@ -38,14 +38,23 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Any:
     blocking_client.cache_clear()
 
 
-def files(tmp_path: Path) -> tuple[Path, Path]:
+def arguments(tmp_path: Path, *more: str) -> list[str]:
+    """Options of commands that place three pods on two nodes."""
     nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
     nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\na,8000,8192,2,T4\nb,8000,8192,2,T4\n")
     pods.write_text(
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
         + "".join(f"p{i},1000,1024,1,500,,LS,Running,{i},,{i}\n" for i in range(3))
     )
-    return nodes, pods
+    return ["--nodes", str(nodes), "--pods", str(pods), "--protocol", "arrivals", *more]
+
+
+def simulate(tmp_path: Path, url: str, *options: str) -> int:
+    return main(["simulate", *arguments(tmp_path), "--output", str(tmp_path / "run"), "--policy", url, *options])
+
+
+async def alike(request: web.Request) -> web.Response:
+    return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
 
 
 def test_headers_come_from_a_file_and_secrets_of_the_url_stay_out_of_results(tmp_path: Path, capsys: Any) -> None:
@@ -53,14 +62,12 @@ def test_headers_come_from_a_file_and_secrets_of_the_url_stay_out_of_results(tmp
 
     async def answer(request: web.Request) -> web.Response:
         asked.append((request.headers.get("Authorization", ""), request.query.get("token", "")))
-        return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
+        return await alike(request)
 
-    nodes, pods = files(tmp_path)
     header = tmp_path / "header"
     header.write_text(f"# of the score server\nAuthorization: Bearer {SECRET}\n\n")
     with answering(answer) as url:
-        given = ["--nodes", str(nodes), "--pods", str(pods), "--protocol", "arrivals"]
-        given += ["--policy", f"{url}?token={SECRET}", "--policy-header-file", str(header)]
+        given = arguments(tmp_path, "--policy", f"{url}?token={SECRET}", "--policy-header-file", str(header))
         assert main(["simulate", *given, "--output", str(tmp_path / "run")]) == 0
         assert main(["evaluate", *given, "--output", str(tmp_path / "evaluation"), "--jobs", "2"]) == 0
     assert set(asked) == {(f"Bearer {SECRET}", SECRET)}
@@ -76,10 +83,8 @@ def test_headers_come_from_a_file_and_secrets_of_the_url_stay_out_of_results(tmp
 
 
 def test_errors_of_a_server_do_not_show_the_secret(tmp_path: Path, capsys: Any) -> None:
-    nodes, pods = files(tmp_path)
-    given = ["--nodes", str(nodes), "--pods", str(pods), "--protocol", "arrivals", "--output", str(tmp_path / "run")]
     for url in (f"http://127.0.0.1:1/score?k={SECRET}", f"http://u:{SECRET}@h/score", f"ftp://h/{'?'}token={SECRET}"):
-        assert main(["simulate", *given, "--policy", url]) in (1, 2)
+        assert simulate(tmp_path, url) in (1, 2)
         printed = capsys.readouterr()
         assert SECRET not in printed.out + printed.err
         assert printed.err.count("\n") == 1
@@ -154,22 +159,12 @@ def server_side(authority: trustme.CA, name: str = "127.0.0.1") -> ssl.SSLContex
     return context
 
 
-async def alike(request: web.Request) -> web.Response:
-    return web.json_response({"scores": dict.fromkeys(await names_of(request), 1)})
-
-
 def error_line(capsys: Any) -> str:
     """Return what a command says, which is one line but for a note that the simulator is compiled."""
     said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("compiling ")]
     assert len(said) == 1
     assert said[0].startswith("error: ")
     return str(said[0])
-
-
-def simulate(tmp_path: Path, url: str, *options: str) -> int:
-    nodes, pods = files(tmp_path)
-    given = ["--nodes", str(nodes), "--pods", str(pods), "--protocol", "arrivals", "--output", str(tmp_path / "run")]
-    return main(["simulate", *given, "--policy", url, *options])
 
 
 def test_private_certificate_authority_is_accepted_if_given(tmp_path: Path, capsys: Any, authority: trustme.CA) -> None:
