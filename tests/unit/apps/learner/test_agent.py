@@ -10,7 +10,7 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,15 +30,7 @@ from steersman.apps.learner import agent_process
 from steersman.apps.learner.agent_process import OtherSchedulers, run_agent
 from steersman.apps.learner.environment import LiveEnv
 from steersman.apps.learner.plan import AgentOptions, LivePlan, build_agent, init_run, live_plan
-from steersman.apps.scheduler.agent_link import (
-    ABSENT,
-    ANSWERED,
-    INFEASIBLE,
-    LATE,
-    AgentLink,
-    DecisionOutcome,
-    Question,
-)
+from steersman.apps.scheduler.agent_link import ABSENT, ANSWERED, INFEASIBLE, LATE, AgentLink, DecisionOutcome, Question
 from steersman.apps.scheduler.agent_policy import AgentPolicy, AgentScorer, AgentSettings, agent_policy
 from steersman.cli.options.live_learning import LiveLearning, live_plan_of
 from steersman.cluster.model import NO_LIMITS, LatencyLimits, Node, Pod, PodClass, Requests
@@ -81,6 +73,7 @@ class Scheduler:
         telemetry: Telemetry | None = None,
     ) -> None:
         settings = AgentSettings(plan.algorithm, plan.find_view(), registry.resolve(plan.objective), link)
+        self.link = link
         self.policy: AgentPolicy = agent_policy(settings, resolve(fallback), telemetry)
         self.state = ClusterState(NODES)
         self.decider = Decider(ClusterView(self.state, telemetry=telemetry), self.policy)
@@ -116,10 +109,8 @@ class Scheduler:
 
 
 @contextmanager
-def agent(
-    plan: LivePlan, folder: Path, seconds: float = 20.0, others: OtherSchedulers | None = None
-) -> Iterator[AgentLink]:
-    """An agent in a thread; a process would import torch once more."""
+def at_work(plan: LivePlan, folder: Path, others: OtherSchedulers | None = None) -> Iterator[Scheduler]:
+    """A scheduler with an agent that is there, in a thread; a process would import torch once more."""
     live_run = init_run(plan, folder, NODES)
     here, there = multiprocessing.Pipe()
 
@@ -131,22 +122,19 @@ def agent(
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    link = AgentLink(here, asks_fallback=plan.asks_fallback, seconds=seconds)
+    link = AgentLink(here, asks_fallback=plan.asks_fallback, seconds=20.0)
     try:
-        yield link
+        scheduler = Scheduler(plan, link)
+        deadline = time.monotonic() + 900  # it imports torch, and other tests may keep all cores busy
+        while not link.results[ANSWERED]:
+            assert time.monotonic() < deadline
+            scheduler.place(1)
+            time.sleep(0.02)
+        yield scheduler
     finally:
         link.close()
         thread.join(120)
         assert not thread.is_alive()
-
-
-def answered(scheduler: Scheduler, link: AgentLink) -> None:
-    """Place pods until the agent is there."""
-    deadline = time.monotonic() + 900  # it imports torch, and other tests may keep all cores busy
-    while not link.results[ANSWERED]:
-        assert time.monotonic() < deadline
-        scheduler.place(1)
-        time.sleep(0.02)
 
 
 def metrics_of(folder: Path) -> list[dict[str, str]]:
@@ -157,15 +145,15 @@ def metrics_of(folder: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize("network", ["mlp", "gnn"])
 def test_every_algorithm_decides_learns_and_writes_a_policy(tmp_path, algorithm, network):
     plan = plan_of(algorithm, network)
-    with agent(plan, tmp_path / "run") as link:
-        scheduler = Scheduler(plan, link)
-        answered(scheduler, link)
+    with at_work(plan, tmp_path / "run") as scheduler:
         scheduler.place(150)
-    assert link.results[LATE] == 0
-    assert link.results[ANSWERED] >= 150
+    assert scheduler.link.results[LATE] == 0
+    assert scheduler.link.results[ANSWERED] >= 150
     card, _ = read_policy(tmp_path / "run" / "policy.safetensors")
     assert (card.algorithm, card.network, card.protocol, card.objective) == (algorithm, network, "live", "balance")
     assert 100 <= card.steps <= 151
+    said = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (said["max_nodes"], said["algorithm"], said["network"]["name"]) == (64, algorithm, network)
     rows = metrics_of(tmp_path / "run")
     assert {"reward", "cumulative_reward", "node_variance", "loss" if algorithm == "dqn" else "policy_loss"} <= rows[
         -1
@@ -177,9 +165,7 @@ def test_every_algorithm_decides_learns_and_writes_a_policy(tmp_path, algorithm,
 
 def test_reward_is_of_the_state_after_each_placement(tmp_path):
     plan = plan_of(update_every=1)
-    with agent(plan, tmp_path / "run") as link:
-        scheduler = Scheduler(plan, link)
-        answered(scheduler, link)
+    with at_work(plan, tmp_path / "run") as scheduler:
         rewards, before = [], len(scheduler.slots)
         for _ in range(40):
             scheduler.place(1)
@@ -196,9 +182,7 @@ def test_reward_is_of_the_state_after_each_placement(tmp_path):
 
 def test_untrained_agent_improves(tmp_path):
     plan = plan_of(update_every=2, gamma=0.0, epsilon_decay=0.99, learning_rate=3e-3)
-    with agent(plan, tmp_path / "run") as link:
-        scheduler = Scheduler(plan, link)
-        answered(scheduler, link)
+    with at_work(plan, tmp_path / "run") as scheduler:
         scheduler.place(1500)
     rows = [float(row["reward"]) for row in metrics_of(tmp_path / "run")]
     assert np.mean(rows[-200:]) > np.mean(rows[:100]) + 0.02
@@ -227,12 +211,9 @@ class SlowAgent:
         self.connection.send(message)
         self.link._pending.result(60.0)
 
-    def ready(self) -> Connection:
-        self.send(None)
-        return self.connection
-
-    def answer(self, slot: int, questions: list[Question] | None = None) -> threading.Thread:
-        """Answer the next question, in time, in a thread."""
+    @contextmanager
+    def answering(self, slot: int, questions: list[Question] | None = None) -> Iterator[None]:
+        """Answer a question that is asked in the block, in time, in a thread."""
 
         def answer() -> None:
             question = self.connection.recv()
@@ -243,7 +224,15 @@ class SlowAgent:
         self.link.seconds = 60.0
         thread = threading.Thread(target=answer)
         thread.start()
-        return thread
+        yield
+        thread.join()
+
+
+def with_slow_agent(*, has_time: bool = True) -> tuple[SlowAgent, Scheduler]:
+    """An agent that is ready, and its scheduler."""
+    other = SlowAgent(has_time=has_time)
+    other.send(None)
+    return other, Scheduler(plan_of(), other.link)
 
 
 def test_rule_decides_until_the_agent_is_ready():
@@ -256,49 +245,28 @@ def test_rule_decides_until_the_agent_is_ready():
     assert not other.connection.poll(), "nothing is asked"
 
 
-def test_late_answer_is_dropped_and_the_agent_learns_the_outcome():
-    other = SlowAgent(has_time=False)
-    agent_end = other.ready()
-    scheduler, rule = Scheduler(plan_of(), other.link), Scheduler(plan_of(), None)
-    scheduler.place(3)
+def test_late_answer_is_dropped_and_the_agent_learns_the_outcome_of_its_pod():
+    other, scheduler = with_slow_agent(has_time=False)
+    rule, questions = Scheduler(plan_of(), None), list[Question]()
+    scheduler.place(3)  # the rule fills nodes 0, 1 and 2; the agent was asked about the first pod alone
     rule.place(3)
     assert scheduler.slots == rule.slots
     assert other.link.results == {ANSWERED: 0, INFEASIBLE: 0, LATE: 1, ABSENT: 2}, "one question at a time"
-    first = agent_end.recv()
-    assert first.previous is None
+    assert other.connection.recv().previous is None
     other.send(5)
-    answer = other.answer(4)
-    scheduler.place(1)
-    answer.join()
+    with other.answering(4, questions):
+        scheduler.place(1)
     assert scheduler.slots[-1] == 4
     assert other.link.results[ANSWERED] == 1
-
-
-def test_late_answer_is_learned_with_the_outcome_of_its_pod():
-    other = SlowAgent(has_time=False)
-    agent_end = other.ready()
-    scheduler = Scheduler(plan_of(), other.link)
-    scheduler.place(3)  # the rule fills nodes 0, 1 and 2; the agent was asked about the first pod alone
-    agent_end.recv()
-    other.send(5)
-    questions: list[Question] = []
-    answer = other.answer(4, questions)
-    scheduler.place(1)
-    answer.join()
     assert questions[0].previous.slot == 0
 
 
 def test_pod_deleted_during_a_question_is_dropped():
-    other = SlowAgent()
-    other.ready()
-    scheduler, questions = Scheduler(plan_of(), other.link), list[Question]()
+    other, scheduler = with_slow_agent()
+    questions = list[Question]()
     for slot, is_deleted in ((5, True), (4, False), (3, True), (2, False)):
-        thread = other.answer(slot, questions)
-        if is_deleted:
-            scheduler.ask("deleted")
-        else:
-            scheduler.place(1)
-        thread.join()
+        with other.answering(slot, questions):
+            scheduler.ask("deleted") if is_deleted else scheduler.place(1)
     assert scheduler.slots == [4, 2]
     first, second, third, fourth = (question.previous for question in questions)
     assert first is None
@@ -307,26 +275,20 @@ def test_pod_deleted_during_a_question_is_dropped():
 
 
 def test_outcome_is_matched_to_its_own_pod():
-    other = SlowAgent(has_time=False)
-    agent_end = other.ready()
-    scheduler = Scheduler(plan_of(), other.link)
+    other, scheduler = with_slow_agent(has_time=False)
     scheduler.ask("deleted")  # the answer is late, and the pod goes meanwhile
     scheduler.place(1)  # the agent is still busy: the rule decides, and nobody asks
-    agent_end.recv()
+    other.connection.recv()
     other.send(5)
     questions: list[Question] = []
-    answer = other.answer(4, questions)
-    scheduler.place(1)
-    answer.join()
-    assert (questions[0].previous.slot, questions[0].previous.reward) == (-1, 0.0), (
-        "nothing was placed for the agent yet"
-    )
+    with other.answering(4, questions):
+        scheduler.place(1)
+    previous = questions[0].previous
+    assert (previous.slot, previous.reward) == (-1, 0.0), "nothing was placed for the agent yet"
 
 
 def test_event_loop_runs_while_the_agent_decides():
-    other = SlowAgent()
-    other.ready()
-    scheduler = Scheduler(plan_of(), other.link)
+    other, scheduler = with_slow_agent()
 
     async def ask() -> None:
         async def think() -> None:
@@ -343,12 +305,9 @@ def test_event_loop_runs_while_the_agent_decides():
 
 
 def test_infeasible_answer_is_replaced_by_the_rule():
-    other = SlowAgent()
-    other.ready()
-    scheduler = Scheduler(plan_of(), other.link)
-    thread = other.answer(3)
-    c = scheduler.ask("pod")
-    thread.join()
+    other, scheduler = with_slow_agent()
+    with other.answering(3):
+        c = scheduler.ask("pod")
     scheduler.state.remove_node("node-3")
     scheduler.decider.changed(3)
     choice = scheduler.decider.choose(PodQuery(c))
@@ -359,12 +318,9 @@ def test_infeasible_answer_is_replaced_by_the_rule():
 
 @pytest.mark.parametrize("wrong", [17, -1])
 def test_empty_slot_is_an_invalid_answer(wrong):
-    other = SlowAgent()
-    other.ready()
-    scheduler = Scheduler(plan_of(), other.link)
-    thread = other.answer(wrong)
-    scheduler.place(1)
-    thread.join()
+    other, scheduler = with_slow_agent()
+    with other.answering(wrong):
+        scheduler.place(1)
     assert scheduler.slots == [0]
     assert other.link.results == {ANSWERED: 0, INFEASIBLE: 1, LATE: 0, ABSENT: 0}
 
@@ -377,19 +333,15 @@ def test_decision_with_a_hard_limit_counts_once(fallback, is_ready):
     told.tell(CPU, {node.name: 10.0 for node in NODES})
     scheduler = Scheduler(plan_of(), other.link, fallback, told)
     if is_ready:
-        other.ready()
-        thread = other.answer(-1)
-    c = scheduler.ask("pod", LIMITED)
-    if is_ready:
-        thread.join()
+        other.send(None)
+    with other.answering(-1) if is_ready else nullcontext():
+        c = scheduler.ask("pod", LIMITED)
     assert scheduler.decider.choose(PodQuery(c, limits=LIMITED)) is not None
     assert told.limits == {"kept safely": 1}
 
 
 def test_dead_agent_delays_no_pod():
-    other = SlowAgent()
-    other.ready()
-    scheduler = Scheduler(plan_of(), other.link)
+    other, scheduler = with_slow_agent()
     other.connection.close()
     scheduler.place(31)
     assert len(scheduler.slots) == 31
@@ -400,9 +352,7 @@ def test_dead_agent_delays_no_pod():
 def test_run_resumes_where_it_ended(tmp_path):
     plan, folder = plan_of(), tmp_path / "run"
     for session in (1, 2):
-        with agent(plan, folder) as link:
-            scheduler = Scheduler(plan, link)
-            answered(scheduler, link)
+        with at_work(plan, folder) as scheduler:
             scheduler.place(100)
         steps = read_policy(folder / "policy.safetensors")[0].steps
         assert 95 * session <= steps <= 101 * session + 1
@@ -416,16 +366,12 @@ def test_run_resumes_where_it_ended(tmp_path):
 
 def test_checkpoint_alone_resumes_a_run(tmp_path):
     plan, folder = plan_of(), tmp_path / "run"
-    with agent(plan, folder) as link:
-        scheduler = Scheduler(plan, link)
-        answered(scheduler, link)
+    with at_work(plan, folder) as scheduler:
         scheduler.place(100)
     for name in ("policy.safetensors", "run.json"):
         (folder / name).unlink()
     rows = len(metrics_of(folder))
-    with agent(plan, folder) as link:
-        scheduler = Scheduler(plan, link)
-        answered(scheduler, link)
+    with at_work(plan, folder) as scheduler:
         scheduler.place(100)
     assert "continuing at iteration" in (folder / "log.txt").read_text()
     assert len(metrics_of(folder)) > rows
@@ -463,9 +409,8 @@ def test_folder_of_another_training_is_rejected(tmp_path):
 
 def test_the_teacher_is_the_rule(tmp_path):
     plan = plan_of(use_heuristic=True, prefill=30)
-    with agent(plan, tmp_path / "run") as link:
-        scheduler, rule = Scheduler(plan, link), Scheduler(plan, None)
-        answered(scheduler, link)
+    with at_work(plan, tmp_path / "run") as scheduler:
+        rule = Scheduler(plan, None)
         rule.place(len(scheduler.slots))
         assert scheduler.slots == rule.slots, "the prefill is the rule's"
 
@@ -626,9 +571,7 @@ def test_tuned_options_are_valid_for_an_agent(tmp_path):
     plan = live_plan_of(given, {}, None, "steersman", has_telemetry=False)
     assert (plan.algorithm, plan.config.gamma, plan.config.batch_size) == ("dqn", 0.9, 16)
     assert plan.network == NetworkPlan("deepsets", (8,), 0.1, "batch")
-    with agent(plan, tmp_path / "run") as link:
-        scheduler = Scheduler(plan, link)
-        answered(scheduler, link)
+    with at_work(plan, tmp_path / "run") as scheduler:
         scheduler.place(100)
     assert isinstance(resolve(str(tmp_path / "run" / "policy.safetensors")), NetworkPolicy)
     given = replace(given, learn=tmp_path / "other", network="mlp", hidden="16")
@@ -670,10 +613,3 @@ def test_an_option_of_the_file_may_have_no_effect_by_the_command_line(tmp_path):
     given = {"exploration": "linear", "exploration_decisions": 9}
     plan = live_plan_of(LiveLearning(tmp_path / "run", options=file), given, None, "steersman", has_telemetry=False)
     assert (plan.config.exploration, plan.config.exploration_decisions) == ("linear", 9)
-
-
-def test_run_describes_itself(tmp_path):
-    plan = plan_of("ppo", "deepsets")
-    capacity = init_run(plan, tmp_path / "run", NODES).capacity
-    said = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert (capacity, said["max_nodes"], said["algorithm"], said["network"]["name"]) == (64, 64, "ppo", "deepsets")

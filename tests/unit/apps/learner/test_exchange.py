@@ -98,19 +98,15 @@ def test_better_candidate_is_promoted_and_undone(tmp_path):
         undo(tmp_path)
 
 
-@pytest.mark.parametrize("gain", [-0.2, 0.0])
-def test_worse_or_equal_candidate_is_not_promoted(tmp_path, gain):
-    _, is_used = exchange(tmp_path, gain)
+@pytest.mark.parametrize(("gain", "noise"), [(-0.2, 0.1), (0.0, 0.1), (2e-7, 0.0)])
+def test_worse_or_equal_candidate_is_not_promoted(tmp_path, gain, noise):
+    _, is_used = exchange(tmp_path, gain, noise=noise)
     assert not is_used
     assert read_policy(tmp_path / POLICY)[1]["head.weight"].min() == -1.0
     assert not (tmp_path / PREVIOUS).exists()
-    assert [row["result"] for row in rows(tmp_path)] == ["kept"]
-
-
-def test_gain_that_rounds_to_zero_is_not_promoted(tmp_path):
-    _, is_used = exchange(tmp_path, 2e-7, noise=0.0)
-    assert not is_used
-    assert [(row["result"], float(row["low"])) for row in rows(tmp_path)] == [("kept", 0.0)]
+    (row,) = rows(tmp_path)
+    assert row["result"] == "kept"
+    assert float(row["low"]) <= 0.0, "also as it is rounded"
 
 
 def test_equal_candidates_are_rarely_promoted(tmp_path):

@@ -14,10 +14,9 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
-from aiohttp import web
 from structlog.testing import capture_logs
-from tests.support.servers.fake_api_server import KubeDouble, failure
-from tests.unit.apps.learner.test_agent import Scheduler, agent, answered, metrics_of, plan_of
+from tests.support.servers.fake_api_server import KubeDouble, failing
+from tests.unit.apps.learner.test_agent import at_work, metrics_of, plan_of
 from tests.unit.apps.learner.test_live_learning import BALANCE, Observed, environment, shares
 from tests.unit.kubernetes.cache.test_cluster_cache import node, pod, raw
 
@@ -218,9 +217,7 @@ def test_foreign_transitions_are_counted_across_sessions(tmp_path):
         others = Others(max_nodes=MIN_NODES)
         others.bind_many(100)
         others.collected(99)
-        with agent(plan, folder, others=others.link) as link:
-            scheduler = Scheduler(plan, link)
-            answered(scheduler, link)
+        with at_work(plan, folder, others.link) as scheduler:
             scheduler.place(60)
         last = metrics_of(folder)[-1]
         counts.append(int(float(last["steps_from_others"])))
@@ -234,9 +231,7 @@ def test_on_policy_agents_ignore_foreign_transitions(tmp_path, algorithm):
     plan, others = plan_of(algorithm), Others(max_nodes=MIN_NODES)
     others.bind_many(50)
     assert not plan.learns_from_others
-    with agent(plan, tmp_path / "run", others=others.link) as link:
-        scheduler = Scheduler(plan, link)
-        answered(scheduler, link)
+    with at_work(plan, tmp_path / "run", others.link) as scheduler:
         scheduler.place(150)
     assert others.asked == []
     assert "steps_from_others" not in metrics_of(tmp_path / "run")[-1]
@@ -294,11 +289,8 @@ async def taken(link: OtherSchedulers, holds: Callable[[], object] = lambda: Fal
 
 
 async def test_a_server_that_forbids_the_watch_is_one_warning():
-    async def forbid(request: web.Request) -> web.Response | None:
-        return failure(403, "Forbidden") if request.path == "/api/v1/pods" else None
-
     async with KubeDouble() as api:
-        api.fault = forbid
+        api.fault = failing(403, "/api/v1/pods")
         with capture_logs() as lines, observing(api) as link:
             await taken(link, lambda: lines)
             assert link.take(5) == []
@@ -308,9 +300,6 @@ async def test_a_server_that_forbids_the_watch_is_one_warning():
 
 
 async def test_observation_resumes_after_an_outage():
-    async def broken(_: web.Request) -> web.Response:
-        return failure(500, "InternalError")
-
     async with KubeDouble() as api:
         for i in range(3):
             api.put("/api/v1/nodes", node(f"n{i}"))
@@ -324,7 +313,7 @@ async def test_observation_resumes_after_an_outage():
             await taken(link, lambda: len(api.watchers) == 2)
             bind(0)
             await taken(link, number=4)
-            api.fault = broken
+            api.fault = failing(500)
             api.end_watches()
             await asyncio.sleep(0.3)
             api.fault = None
