@@ -128,11 +128,7 @@ def test_foreign_cluster_is_not_changed_without_yes(home, capsys, monkeypatch):
         (("replay",), "replay needs a FILE", 2),
         (("replay", "missing.csv"), "missing.csv: no such file or folder", 1),
         (("replay", "twice.csv", "twice.csv"), "pod default/p is in several of these files", 2),
-        (
-            ("replay", "twice.csv", "--speed", "0"),
-            "--speed must be above 0, such as 3600 for an hour in a second",
-            2,
-        ),
+        (("replay", "twice.csv", "--speed", "0"), "--speed must be above 0, such as 3600 for an hour in a second", 2),
         (("record", "--output", "new", "--view", "x"), "unknown view 'x'", 2),
         (("record", "--output", "new", "--objective", "x"), "x", 2),
         (("record", "--output", "state"), "exists already and is not an empty folder", 1),
@@ -244,10 +240,13 @@ async def test_jobs_run_concurrently_and_the_first_failure_stops_the_rest():
     assert done == [0, 1, 2, 3, 4, 4]
 
 
-def test_shadow_without_write_access_fails(home, capsys):
+def test_shadow_without_write_access_or_a_cluster_fails(home, capsys):
     (home / "was").mkdir()
     (home / "was" / "decisions.csv").write_text("of last week")
-    assert main(["schedule", "--shadow", "--output", "was", "--policy", "fgd", "--kubeconfig", "kubeconfig"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: was: exists already and is not an empty folder")
-    assert said.count("\n") == 1
+    for output, problem in (("was", "was: exists already and is not an empty folder"), ("new", "cannot be reached")):
+        arguments = ("--shadow", "--output", output, "--policy", "fgd", "--kubeconfig", "kubeconfig")
+        assert main(["schedule", *arguments]) == 1
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith("error: ")
+        assert problem in said
+    assert (home / "was" / "decisions.csv").read_text() == "of last week"

@@ -3,34 +3,20 @@ touched."""
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.support.errors import raises
 from tests.support.servers.fake_api_server import clock
-from tests.support.servers.live_cluster import (
-    CONFIG_MAPS,
-    DEPLOYMENTS,
-    NODES,
-    PODS,
-    LiveDouble,
-    node,
-    on_double,
-    pod,
-    with_double,
-)
+from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, LiveDouble, node, pod, with_double
 
 from steersman.apps.load import commands, driver, run_state
 from steersman.apps.load.commands import RunTarget
-from steersman.apps.load.driver import (
-    FillOptions,
-    FillPlan,
-    planned_seconds,
-    read_capacity,
-)
+from steersman.apps.load.driver import FillOptions, FillPlan, planned_seconds, read_capacity
 from steersman.core.errors import InputError, SteersmanError
 from steersman.kubernetes.client import Client
 from steersman.workloads.generators.deployments import (
@@ -62,6 +48,13 @@ async def fill(
     return await commands.fill(RunTarget(client, "default"), settings, seeds, MANNER, output, lambda *_: None)
 
 
+async def killed(run: Coroutine[Any, Any, object], seconds: float) -> None:
+    """A run that is killed after some seconds."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await run
+
+
 @with_double
 async def test_run_announces_its_duration(double: LiveDouble, client: Client) -> None:
     said: list[str] = []
@@ -75,23 +68,20 @@ async def test_run_announces_its_duration(double: LiveDouble, client: Client) ->
     assert planned_seconds(rows, MANNER, len(rows)) == 0
 
 
-def test_live_deployments_match_the_simulator_and_are_removed(tmp_path):
+@with_double
+async def test_live_deployments_match_the_simulator_and_are_removed(double: LiveDouble, client: Client, tmp_path):
     made: list[str] = []
-
-    async def test(double: LiveDouble, client: Client) -> None:
-        fill_nodes(double)
-        tally = await fill(client, tmp_path / "run.csv")
-        rows = read_rows(tmp_path / "run.csv")
-        assert rows == expected()
-        adds = [row for row in rows if row.action != DELETE]
-        assert tally == driver.FillStats(len(adds), sum(row.pod_count for row in adds))
-        for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
-            assert not double.named(path)
-        made.extend(path for method, path in double.requests if method == "POST" and path == DEPLOYMENTS)
-        # From the first to the last thing: intervals within fillings, and waiting before and after each clearing.
-        assert clock() == pytest.approx(len(adds) - 2 + 3 * 2.0, abs=1.0)
-
-    on_double(test)
+    fill_nodes(double)
+    tally = await fill(client, tmp_path / "run.csv")
+    rows = read_rows(tmp_path / "run.csv")
+    assert rows == expected()
+    adds = [row for row in rows if row.action != DELETE]
+    assert tally == driver.FillStats(len(adds), sum(row.pod_count for row in adds))
+    for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
+        assert not double.named(path)
+    made.extend(path for method, path in double.requests if method == "POST" and path == DEPLOYMENTS)
+    # From the first to the last thing: intervals within fillings, and waiting before and after each clearing.
+    assert clock() == pytest.approx(len(adds) - 2 + 3 * 2.0, abs=1.0)
     assert len(made) == len(expected()) / 2
 
 
@@ -106,9 +96,7 @@ async def test_several_seeds_run_in_sequence(double: LiveDouble, client: Client,
 @with_double
 async def test_killed_run_resumes_to_the_same_end(double: LiveDouble, client: Client, tmp_path, seconds) -> None:
     fill_nodes(double)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await fill(client, tmp_path / "run.csv")
+    await killed(fill(client, tmp_path / "run.csv"), seconds)
     state = json.loads(double.named(CONFIG_MAPS)["steersman-workload"]["data"]["state.json"])
     assert 0 < state["done"] < len(expected())
     before = read_rows(tmp_path / "run.csv")
@@ -131,9 +119,7 @@ async def test_unrecorded_actions_are_not_repeated(double: LiveDouble, client: C
             await asyncio.sleep(1000)
 
     double.fault = lose_saves
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2.0):
-            await fill(client)
+    await killed(fill(client), 2.0)
     first = expected()[0]
     assert list(double.named(DEPLOYMENTS)) == [first.name]
     double.fault = None
@@ -162,9 +148,7 @@ async def test_next_deployment_waits_for_unbound_pods_with_a_timeout(double: Liv
 @with_double
 async def test_concurrent_run_is_rejected_and_changes_nothing(double: LiveDouble, client: Client, tmp_path) -> None:
     fill_nodes(double)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2.5):
-            await fill(client, tmp_path / "run.csv")
+    await killed(fill(client, tmp_path / "run.csv"), 2.5)
     done, there = read_rows(tmp_path / "run.csv"), double.named(DEPLOYMENTS)
     with raises(SteersmanError, "'default'", len(done), len(expected())):
         await fill(client, tmp_path / "run.csv")
@@ -218,9 +202,7 @@ async def test_clean_removes_what_runs_made_in_all_namespaces_and_nothing_else(
     double.put(PODS, pod("mine"))
     double.put(others, pod("theirs", app="web"))
     double.put("/api/v1/namespaces", {"metadata": {"name": "load"}})
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1.5):
-            await commands.fill(RunTarget(client, "load"), SETTINGS, (1,), MANNER, None, lambda *_: None)
+    await killed(commands.fill(RunTarget(client, "load"), SETTINGS, (1,), MANNER, None, lambda *_: None), 1.5)
     load = PODS.replace("default", "load")
     count = len(double.named(load))
     assert count > 10
@@ -253,9 +235,7 @@ async def test_state_of_another_version_is_not_resumed(double: LiveDouble, clien
     with raises(SteersmanError, "'default'"):
         await commands.resume_fill(place, None, lambda *_: None)
     fill_nodes(double)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(2.5):
-            await fill(client)
+    await killed(fill(client), 2.5)
     with raises(SteersmanError, "'steersman workload run --resume'"):
         await commands.replay_rows(place, expected(), MANNER, "x.csv", lambda *_: None, resume=True)
     there = double.named(CONFIG_MAPS)["steersman-workload"]

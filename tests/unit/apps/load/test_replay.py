@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.servers.fake_api_server import clock
+from tests.support.servers.fake_api_server import clock, failing
 from tests.support.servers.live_cluster import CONFIG_MAPS, PODS, LiveDouble, with_double
 from tests.support.servers.live_cluster import pod as pod_in_api
 
@@ -167,12 +167,7 @@ async def test_foreign_pod_or_missing_namespace_fails_in_one_line(double: LiveDo
 
 @with_double
 async def test_api_rejection_names_the_pod(double: LiveDouble, client: Client) -> None:
-    from tests.support.servers.fake_api_server import failure
-
-    async def refuse(request):
-        return failure(403, "Forbidden") if request.method == "POST" and request.path == PODS else None
-
-    double.fault = refuse
+    double.fault = failing(403, PODS)
     with raises(SteersmanError, "default/p-0"):
         await replay(client, pods((None, None)))
 

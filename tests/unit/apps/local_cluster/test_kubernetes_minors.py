@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
 from tests.support.errors import raises
+from tests.unit.apps.local_cluster.test_local_cluster import a_go, nothing
 
-from steersman.apps.local_cluster import record
 from steersman.apps.local_cluster.cluster import find_control_plane
 from steersman.apps.local_cluster.control_plane import build, servers
 from steersman.apps.local_cluster.control_plane.build import Module, build_tags, kubernetes_minors, mod_file
-from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
 from steersman.cli.commands.cluster import UpOptions
 from steersman.cli.main import main
 from steersman.cli.options.declaring import annotations_of
 from steersman.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[4]
-GO = """#!/bin/sh
-echo "$@" >> {calls}
-[ "$1" = build ] || exit 0
-while [ "$1" != -o ]; do shift; done
-for program in kubernetes etcd kwok kwokctl; do echo built > "$2$program"; done
-"""
-
-
-def nothing(*_: object) -> None:
-    pass
 
 
 @pytest.fixture
@@ -44,11 +32,8 @@ def sources(tmp_path: Path) -> Path:
     return folder
 
 
-def test_minors_are_numbers_newest_first(sources: Path) -> None:
+def test_minors_are_numbers_newest_first_each_before_all_newer_ones(sources: Path) -> None:
     assert list(kubernetes_minors(sources).items()) == [("1.10", "v1.10.2"), ("1.9", "v1.9.4"), ("1.8", "v1.8.0")]
-
-
-def test_minor_is_before_all_newer_ones(sources: Path) -> None:
     assert [mod_file(sources, minor) for minor in ("1.10", "1.9", "1.8")] == ["go.mod", "go-1.9.mod", "go-1.8.mod"]
     tags = [build_tags(sources, minor) for minor in ("1.10", "1.9", "1.8")]
     assert tags == ["", "before1.10", "before1.10,before1.9"]
@@ -83,11 +68,7 @@ def test_help_names_oldest_and_newest_minor() -> None:
 
 
 def test_minor_is_built_from_its_own_requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = tmp_path / "calls"
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "go").write_text(GO.format(calls=calls))
-    (tmp_path / "bin" / "go").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    calls = a_go(tmp_path, monkeypatch)
     monkeypatch.setenv("STEERSMAN_CACHE_DIR", str(tmp_path / "cache"))
     newest, older = list(kubernetes_minors(build.sources()))[:2]
     found = {minor: build.programs(nothing, nothing, minor) for minor in (newest, older)}
@@ -105,15 +86,6 @@ def test_unknown_minor_is_refused_before_anything_starts(capsys: pytest.CaptureF
     assert "--kubernetes 1.20: there are 1.34, 1.35, 1.36 and 1.37" in capsys.readouterr().err
     assert main(["cluster", "up", "--kubernetes", "1.37", "--kubeconfig", "here"]) == 2
     assert "--kubernetes and --kubeconfig exclude each other" in capsys.readouterr().err
-
-
-def test_record_keeps_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
-    record.write(ClusterRecord("old", ClusterBackend.BINARIES, "", "", kubernetes="v1.35.4"))
-    found = record.find("old")
-    assert found is not None
-    assert (found.kubernetes, found.minor) == ("v1.35.4", "1.35")
-    assert ClusterRecord("old", ClusterBackend.BINARIES, "", "").minor is None
 
 
 def test_containers_are_of_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """KWOK's controller in clusters that exist: what is created there, and the process beside it."""
 
-import asyncio
 import json
 import os
 import stat
@@ -9,12 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support.errors import raises
-from tests.support.servers.live_cluster import LiveDouble
+from tests.support.servers.live_cluster import with_double
 
 from steersman.apps.local_cluster import kwok
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load
 
 COMPOSE = Path(__file__).parents[4] / "deploy" / "compose"
@@ -39,14 +37,6 @@ def config(tmp_path):
     return load(file, None)
 
 
-def on_cluster(story):
-    async def play():
-        async with LiveDouble() as double, Client(double.config()) as client:
-            await story(double, client)
-
-    asyncio.run(play())
-
-
 def created(double):
     return {each["kind"] for (_, name), each in double.objects.items() if name == kwok.NAME}
 
@@ -59,33 +49,29 @@ def program(tmp_path, text):
     return file
 
 
-def test_everything_is_installed_once_replaced_and_removed():
-    async def story(double, client):
-        assert await kwok.install(client, "kwok:1") == len(kwok.COLLECTIONS)
-        assert created(double) == set(kwok.COLLECTIONS)
-        assert await kwok.install(client, "kwok:2") == len(kwok.COLLECTIONS)
-        deployment = double.objects[kwok.COLLECTIONS["Deployment"], kwok.NAME]
-        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "kwok:2"
-        assert await kwok.remove(client) == len(kwok.COLLECTIONS)
-        assert created(double) == set()
-        assert await kwok.remove(client) == 0
-
-    on_cluster(story)
+@with_double
+async def test_everything_is_installed_once_replaced_and_removed(double, client):
+    assert await kwok.install(client, "kwok:1") == len(kwok.COLLECTIONS)
+    assert created(double) == set(kwok.COLLECTIONS)
+    assert await kwok.install(client, "kwok:2") == len(kwok.COLLECTIONS)
+    deployment = double.objects[kwok.COLLECTIONS["Deployment"], kwok.NAME]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "kwok:2"
+    assert await kwok.remove(client) == len(kwok.COLLECTIONS)
+    assert created(double) == set()
+    assert await kwok.remove(client) == 0
 
 
 @pytest.mark.parametrize("kind", kwok.COLLECTIONS)
-def test_foreign_objects_are_kept(kind):
-    async def story(double, client):
-        spec = {"replicas": 0, "template": {"metadata": {"labels": {}}}}
-        theirs = {"kind": kind, "metadata": {"name": kwok.NAME, "labels": {"app": kwok.NAME}}, "spec": spec}
-        double.put(kwok.COLLECTIONS[kind], theirs)
-        with raises(SteersmanError, kind, kwok.NAME):
-            await kwok.install(client, "kwok:1")
-        assert created(double) == {kind}
-        assert await kwok.remove(client) == 0
-        assert created(double) == {kind}
-
-    on_cluster(story)
+@with_double
+async def test_foreign_objects_are_kept(double, client, kind):
+    spec = {"replicas": 0, "template": {"metadata": {"labels": {}}}}
+    theirs = {"kind": kind, "metadata": {"name": kwok.NAME, "labels": {"app": kwok.NAME}}, "spec": spec}
+    double.put(kwok.COLLECTIONS[kind], theirs)
+    with raises(SteersmanError, kind, kwok.NAME):
+        await kwok.install(client, "kwok:1")
+    assert created(double) == {kind}
+    assert await kwok.remove(client) == 0
+    assert created(double) == {kind}
 
 
 def test_controller_role_is_minimal():

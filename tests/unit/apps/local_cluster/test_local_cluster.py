@@ -72,6 +72,12 @@ def nothing(*_: object) -> None:
     pass
 
 
+def known(folder: Path, name: str, backend: ClusterBackend, kubeconfig: str = KUBECONFIG) -> None:
+    """Write down a cluster that is up."""
+    (folder / "here").write_text(kubeconfig)
+    record.write(ClusterRecord(name, backend, str(folder / "here"), "here", ready=True))
+
+
 # Shapes
 
 
@@ -237,21 +243,23 @@ def a_record(**more: object) -> ClusterRecord:
 
 def test_a_record_reads_back_and_goes_with_its_folder() -> None:
     assert record.find("one") is None
-    record.write(a_record(ready=True))
+    written = a_record(ready=True, kubernetes="v1.35.4")
+    record.write(written)
     (record.folder_of("one") / "kwok").mkdir()
-    assert record.find("one") == record.require("one") == a_record(ready=True)
+    assert record.find("one") == record.require("one") == written
+    assert (written.minor, a_record().minor) == ("1.35", None)
     assert record.names() == ["one"]
     record.forget("one")
     record.forget("one")
     assert not record.folder_of("one").exists()
 
 
-def test_failed_cluster_start_is_distinguished_from_a_missing_cluster() -> None:
-    record.write(a_record())
-    with raises(SteersmanError):
-        record.require("one")
-    with raises(SteersmanError):
-        check_new("one")
+@pytest.mark.parametrize(("name", "told"), [("one", "down --name one'"), (record.DEFAULT_NAME, "down'")])
+def test_failed_cluster_start_is_distinguished_from_a_missing_cluster(name: str, told: str) -> None:
+    record.write(ClusterRecord(name, ClusterBackend.BINARIES, "/nowhere/kubeconfig", "kwok"))
+    for refuse in (record.require, check_new):
+        with raises(SteersmanError, told):
+            refuse(name)
     with raises(SteersmanError, "'two'"):
         record.require("two")
 
@@ -268,20 +276,14 @@ def test_damaged_record_is_reported_and_can_be_removed(content: str) -> None:
 
 
 def test_only_one_command_starts_or_stops_a_cluster() -> None:
-    with (
-        record.exclusively("one"),
-        record.exclusively("two"),
-        raises(SteersmanError),
-        record.exclusively("one"),
-    ):
+    with record.exclusively("one"), record.exclusively("two"), raises(SteersmanError), record.exclusively("one"):
         pytest.fail("two hold the lock")
     with record.exclusively("one"):
         pass
 
 
 def test_deleted_foreign_cluster_can_be_forgotten(tmp_path: Path) -> None:
-    (tmp_path / "here").write_text(KUBECONFIG)
-    record.write(ClusterRecord("theirs", ClusterBackend.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
+    known(tmp_path, "theirs", ClusterBackend.KUBECONFIG)
     said: list[str] = []
     assert take_down("theirs", said.append)
     assert "may be left" in said[0]
@@ -354,7 +356,6 @@ class RefusingClient(FakeClient):
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (cleaning, nodes):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
-    for module in (cleaning, nodes):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
     monkeypatch.setattr(cleaning, "AGAIN_SECONDS", 0.02)
 
@@ -507,8 +508,7 @@ exit {status}
 
 
 @pytest.mark.parametrize(
-    ("status", "problem"),
-    [(1, "kwokctl failed: what went wrong"), (0, "etcd did not start: no space left")],
+    ("status", "problem"), [(1, "kwokctl failed: what went wrong"), (0, "etcd did not start: no space left")]
 )
 def test_failed_control_plane_reports_why_and_keeps_its_log(
     status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -527,17 +527,14 @@ def test_failed_control_plane_reports_why_and_keeps_its_log(
     assert str(record.folder_of("one") / "kubeconfig") in (tmp_path / "arguments").read_text()
 
 
-def test_servers_listen_on_loopback_with_distinct_ports(tmp_path: Path) -> None:
-    options = servers.kwok_configuration(tmp_path, None)["options"]
+def test_servers_listen_on_loopback_and_leave_pods_with_their_own_status_alone(tmp_path: Path) -> None:
+    configuration = servers.kwok_configuration(tmp_path, None)
+    options = configuration["options"]
     assert isinstance(options, dict)
     assert options["bindAddress"] == "127.0.0.1"
     assert len({options[port] for port in servers.PORTS}) == len(servers.PORTS)
-
-
-def test_pods_with_their_own_status_are_not_simulated(tmp_path: Path) -> None:
-    patches = servers.kwok_configuration(tmp_path, None)["componentsPatches"]
     flag = {"key": "disregard-status-with-annotation-selector", "value": "kwok.x-k8s.io/status=custom"}
-    assert patches == [{"name": "kwok-controller", "extraArgs": [flag]}]
+    assert configuration["componentsPatches"] == [{"name": "kwok-controller", "extraArgs": [flag]}]
 
 
 # The build, with a Go that only says that it builds
@@ -565,14 +562,6 @@ def a_go(folder: Path, monkeypatch: pytest.MonkeyPatch, act: str = ":") -> Path:
     return calls
 
 
-def test_downloads_are_announced_and_not_counted_as_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_go(tmp_path, monkeypatch)
-    said, told = list[str](), list[tuple[int, int]]()
-    build.programs(lambda *progress: told.append(progress), said.append)
-    assert said[1:] == ["downloading Go modules: 1 begun"]
-    assert told == [(1, 3), (2, 3)]
-
-
 def test_build_reports_its_duration(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     now = 0.0
     monkeypatch.setattr("steersman.cli.output.display.time.monotonic", lambda: now)
@@ -588,8 +577,7 @@ def test_build_reports_its_duration(monkeypatch: pytest.MonkeyPatch, capsys: Cap
 def test_up_and_status_agree_about_a_partly_dead_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    (tmp_path / "here").write_text(KUBECONFIG)
-    record.write(ClusterRecord("mine", ClusterBackend.BINARIES, str(tmp_path / "here"), "here", ready=True))
+    known(tmp_path, "mine", ClusterBackend.BINARIES)
     running = dict.fromkeys(servers.SERVERS, 1)
     monkeypatch.setattr(servers, "running", lambda _: running)
     assert main(["cluster", "up", "--name", "mine"]) == 1
@@ -601,6 +589,8 @@ def test_up_and_status_agree_about_a_partly_dead_cluster(
         assert "etcd stopped running" in said
         assert "'steersman cluster down --name mine'" in said
         assert "is up" not in said
+    assert said.startswith("error: cluster 'mine' does not respond (etcd stopped running): http://127.0.0.1:1 ")
+    assert "'steersman cluster down --name mine' and then 'up' restart it" in said
 
 
 @pytest.mark.parametrize("answers_readyz", [True, False])
@@ -614,8 +604,7 @@ def test_status_of_a_cluster_with_a_dead_etcd_returns_within_seconds(
         if answers_readyz:
             thread.start()
         port = server.getsockname()[1]
-        (tmp_path / "here").write_text(KUBECONFIG.replace("127.0.0.1:1", f"127.0.0.1:{port}"))
-        record.write(ClusterRecord("mine", ClusterBackend.CONTAINERS, str(tmp_path / "here"), "here", ready=True))
+        known(tmp_path, "mine", ClusterBackend.CONTAINERS, KUBECONFIG.replace("127.0.0.1:1", f"127.0.0.1:{port}"))
         began = time.monotonic()
         assert main(["cluster", "status", "--name", "mine"]) == 1
         assert time.monotonic() - began < 60
@@ -634,10 +623,11 @@ def answer_readyz(server: socket.socket) -> None:
 
 def test_built_programs_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = a_go(tmp_path, monkeypatch)
-    reported: list[tuple[int, int]] = []
-    first = build.programs(lambda done, total: reported.append((done, total)), nothing)
+    said, reported = list[str](), list[tuple[int, int]]()
+    first = build.programs(lambda *progress: reported.append(progress), said.append)
     assert all((first / program).read_text() == "built\n" for program in (*build.KUBERNETES, "etcd", "kwok", "kwokctl"))
-    assert reported == [(1, 3), (2, 3)]
+    assert said[1:] == ["downloading Go modules: 1 begun"]
+    assert reported == [(1, 3), (2, 3)], "a download is no package"
     before = calls.read_text()
     assert "-X k8s.io/component-base/version.gitVersion=v1." in before
     assert build.programs(nothing, nothing) == first
@@ -645,28 +635,25 @@ def test_built_programs_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {path.name for path in first.parent.iterdir()} == {first.name, "lock"}
 
 
-def test_a_build_that_fails_leaves_its_log_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_go(tmp_path, monkeypatch, act='echo "no space left" >&2; exit 1')
-    with raises(SteersmanError, "build.log"):
-        build.programs(nothing, nothing)
-    assert {path.name for path in (tmp_path / "cache" / "controlplane" / build.find_minor(None)).iterdir()} == {
-        "build.log",
-        "lock",
-    }
+WRONG = ("# a/wrong", "wrong.go:5:3: unknown field X", "wrong.go:6:3: y")
+PRINTED = ("a/before", *WRONG, "wrong.go:7:3: z", "a/after")
 
 
-def test_error_of_a_build_names_what_go_could_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = (
-        "a/before",
-        "# a/wrong",
-        "wrong.go:5:3: unknown field X",
-        "wrong.go:6:3: y",
-        "wrong.go:7:3: z",
-        "a/after",
-    )
-    a_go(tmp_path, monkeypatch, act="; ".join(f"echo '{line}'" for line in printed) + "; exit 1")
-    with raises(SteersmanError, "# a/wrong | wrong.go:5:3: unknown field X | wrong.go:6:3: y (log: "):
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        pytest.param('echo "no space left" >&2', "build.log", id="no space"),
+        pytest.param("; ".join(f"echo '{line}'" for line in PRINTED), f"{' | '.join(WRONG)} (log: ", id="wrong"),
+    ],
+)
+def test_a_build_that_fails_says_why_and_leaves_its_log_alone(
+    act: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_go(tmp_path, monkeypatch, act=f"{act}; exit 1")
+    with raises(SteersmanError, said):
         build.programs(nothing, nothing)
+    folder = tmp_path / "cache" / "controlplane" / build.find_minor(None)
+    assert {path.name for path in folder.iterdir()} == {"build.log", "lock"}
 
 
 def test_killed_build_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -742,8 +729,7 @@ def test_down_without_a_cluster_succeeds(capsys: Capture) -> None:
 
 
 def test_clean_confirms_before_emptying_a_foreign_cluster(tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "here").write_text(KUBECONFIG)
-    record.write(ClusterRecord("theirs", ClusterBackend.KUBECONFIG, str(tmp_path / "here"), "here", ready=True))
+    known(tmp_path, "theirs", ClusterBackend.KUBECONFIG)
     assert main(["cluster", "clean", "--name", "theirs"]) == 2
     assert "--yes" in error_line(capsys)
     assert main(["cluster", "clean", "--name", "theirs", "--yes"]) == 1

@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from tests.support.errors import raises
-from tests.support.servers.fake_api_server import failure
-from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod, with_double
+from tests.support.servers.fake_api_server import failing
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod, with_double
 
 from steersman.apps.recorder.live_workload import OPTIONAL, REQUIRED, Resource, read_workload
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import ApiError, Client
 from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import load_workload, workload_of_objects
-from steersman.workloads.workload import RunningPods, Workload
+from steersman.workloads.workload import RunningPods
 
 TEMPLATE = {
     "metadata": {"labels": {"app": "web"}},
@@ -78,18 +77,15 @@ def dump(double: LiveDouble, file: Path) -> None:
 
 
 @pytest.mark.parametrize("running", RunningPods)
-def test_live_workload_equals_the_file_workload(tmp_path: Path, running: RunningPods) -> None:
-    read: list[Workload] = []
-
-    async def test(double: LiveDouble, client: Client) -> None:
-        full(double)
-        dump(double, tmp_path / "prod.json")
-        double.requests.clear()
-        read.append(await read_workload(client, "prod", running))
-        assert {method for method, _ in double.requests} == {"GET"}
-
-    on_double(test)
-    (found,) = read
+@with_double
+async def test_live_workload_equals_the_file_workload(
+    double: LiveDouble, client: Client, tmp_path: Path, running: RunningPods
+) -> None:
+    full(double)
+    dump(double, tmp_path / "prod.json")
+    double.requests.clear()
+    found = await read_workload(client, "prod", running)
+    assert {method for method, _ in double.requests} == {"GET"}
     dumped = load_workload(tmp_path / "prod.json", tmp_path / "prod.json", running=running)
     assert (found.recorded, found.from_now, found.understood) == (dumped.recorded, dumped.from_now, dumped.understood)
     assert (" 1 running, " in found.understood) == (running is not RunningPods.REPLAYED)
@@ -111,12 +107,7 @@ def test_live_workload_equals_the_file_workload(tmp_path: Path, running: Running
 @with_double
 async def test_forbidden_kinds_are_skipped_with_one_line(double: LiveDouble, client: Client, status: int) -> None:
     full(double)
-    refused = ("daemonsets", "poddisruptionbudgets", "persistentvolumeclaims")
-
-    async def fault(request: web.Request) -> web.StreamResponse | None:
-        return failure(status, "Refused") if request.path.endswith(refused) else None
-
-    double.fault = fault
+    double.fault = failing(status, "daemonsets", "poddisruptionbudgets", "persistentvolumeclaims")
     found = await read_workload(client, "prod")
     (said,) = [warning for warning in found.warnings if "permission" in warning]
     assert said == (
@@ -131,11 +122,7 @@ async def test_without_nodes_or_pods_there_is_no_workload(
     double: LiveDouble, client: Client, resource: Resource
 ) -> None:
     full(double)
-
-    async def fault(request: web.Request) -> web.StreamResponse | None:
-        return failure(403, "Forbidden") if request.path == resource.path else None
-
-    double.fault = fault
+    double.fault = failing(403, resource.path)
     with pytest.raises(ApiError, match=resource.path):
         await read_workload(client, "prod")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.errors import raises
-from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod
+from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod, with_double
 
 from steersman.agents.buffers import Recording
 from steersman.apps.recorder import recording as recorder
@@ -189,42 +189,39 @@ def test_pod_lifetimes_form_a_trace():
     ]
 
 
-def test_a_watched_cluster_becomes_a_recording_and_a_workload(tmp_path: Path):
+@with_double
+async def test_a_watched_cluster_becomes_a_recording_and_a_workload(double: LiveDouble, client: Client, tmp_path: Path):
     output = tmp_path / "seen"
+    for i in range(3):
+        double.put(NODES, node(f"node-{i}", cpu="8", rack="r"))
+    double.bind_after = None
+    double.put(PODS, pod("before", on="node-2"))
+    double.put(PODS, pod("waits"))
+    started = asyncio.Event()
 
-    async def test(double: LiveDouble, client: Client) -> None:
-        for i in range(3):
-            double.put(NODES, node(f"node-{i}", cpu="8", rack="r"))
-        double.bind_after = None
-        double.put(PODS, pod("before", on="node-2"))
-        double.put(PODS, pod("waits"))
-        started = asyncio.Event()
+    async def schedule_them() -> None:
+        await started.wait()
+        double.bind("waits", "node-1")
+        for i in range(6):
+            double.put(PODS, pod(f"p{i}", scheduler="default-scheduler" if i != 3 else "another"))
+            await asyncio.sleep(1)
+            double.bind(f"p{i}", f"node-{i % 3}")
+        double.remove(PODS, "p0")
+        double.put(NODES, node("node-0", cpu="16", rack="r"))
 
-        async def schedule_them() -> None:
-            await started.wait()
-            double.bind("waits", "node-1")
-            for i in range(6):
-                double.put(PODS, pod(f"p{i}", scheduler="default-scheduler" if i != 3 else "another"))
-                await asyncio.sleep(1)
-                double.bind(f"p{i}", f"node-{i % 3}")
-            double.remove(PODS, "p0")
-            double.put(NODES, node("node-0", cpu="16", rack="r"))
-
-        counted: list[int] = []
-        background = asyncio.create_task(schedule_them())
-        journal = await recorder.watch(client, "default-scheduler", 100, 20.0, counted.append, started.set)
-        await background
-        assert counted == [1, 2, 3, 4, 5, 6]
-        written = recorder.write(journal, CLUSTER, BALANCE, output)
-        assert written == recorder.RecordingSummary(5, 3, 7, 0)
-        watching = asyncio.create_task(recorder.watch(client, "default-scheduler", 1, None, counted.append))
-        await asyncio.sleep(3)
-        watching.cancel()  # as Ctrl-C does
-        enough = await watching
-        with raises(SteersmanError, "0", "'default-scheduler'"):
-            recorder.write(enough, CLUSTER, BALANCE, tmp_path / "nothing")
-
-    on_double(test)
+    counted: list[int] = []
+    background = asyncio.create_task(schedule_them())
+    journal = await recorder.watch(client, "default-scheduler", 100, 20.0, counted.append, started.set)
+    await background
+    assert counted == [1, 2, 3, 4, 5, 6]
+    written = recorder.write(journal, CLUSTER, BALANCE, output)
+    assert written == recorder.RecordingSummary(5, 3, 7, 0)
+    watching = asyncio.create_task(recorder.watch(client, "default-scheduler", 1, None, counted.append))
+    await asyncio.sleep(3)
+    watching.cancel()  # as Ctrl-C does
+    enough = await watching
+    with raises(SteersmanError, "0", "'default-scheduler'"):
+        recorder.write(enough, CLUSTER, BALANCE, tmp_path / "nothing")
     recording = Recording.load(output / recorder.TRANSITIONS)
     assert recording.actions.tolist() == [1, 0, 1, 2, 1]
     assert recording.before["nodes"].shape[1] == 3

@@ -8,15 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.nightly import examples
-from tests.support.servers.fake_api_server import failure
+from tests.support.servers.fake_api_server import failing
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, on_double, pod, with_double
 from tests.unit.cluster.constraints import test_inter_pod
 
 from steersman.apps.recorder import snapshot
 from steersman.apps.recorder.snapshot import anonymised
-from steersman.apps.runtime.listing import (
-    read_nodes,
-)
+from steersman.apps.runtime.listing import read_nodes
 from steersman.cluster.model import Node, Pod, PodClass, Requests, Requirement
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import InputError, SteersmanError
@@ -212,29 +210,25 @@ def test_anonymised_constraints_are_equivalent(data):
     assert anonymised(workload, "another").nodes[0].name != masked.nodes[0].name
 
 
-def test_missing_permissions_are_reported_and_an_empty_cluster_rejected(tmp_path):
-    async def test(double: LiveDouble, client: Client) -> None:
-        with raises(SteersmanError):
-            await snapshot.take_snapshot(client, "mine")
-        with raises(SteersmanError):
-            await read_nodes(client)
-        double.put(NODES, node("n"))
-        with raises(SteersmanError):
-            await snapshot.take_snapshot(client, "mine")
-        full(double)
-
-        async def refuse(request):
-            return failure(403, "Forbidden") if request.path.endswith("statefulsets") else None
-
-        double.fault = refuse
-        found = await snapshot.take_snapshot(client, "mine")
-        assert "no permission to list StatefulSets; default topology spread does not know theirs" in found.warnings
-        with raises(InputError, "cluster.yaml"):
-            snapshot.write_snapshot(found, tmp_path / "mine.csv")
-        (tmp_path / "mine").mkdir()
-        (tmp_path / "mine" / "file").write_text(json.dumps({}))
-        with raises(InputError):
-            snapshot.write_snapshot(found, tmp_path / "mine")
-
-    on_double(test)
+@with_double
+async def test_missing_permissions_are_reported_and_an_empty_cluster_rejected(
+    double: LiveDouble, client: Client, tmp_path
+):
+    with raises(SteersmanError):
+        await snapshot.take_snapshot(client, "mine")
+    with raises(SteersmanError):
+        await read_nodes(client)
+    double.put(NODES, node("n"))
+    with raises(SteersmanError):
+        await snapshot.take_snapshot(client, "mine")
+    full(double)
+    double.fault = failing(403, "statefulsets")
+    found = await snapshot.take_snapshot(client, "mine")
+    assert "no permission to list StatefulSets; default topology spread does not know theirs" in found.warnings
+    with raises(InputError, "cluster.yaml"):
+        snapshot.write_snapshot(found, tmp_path / "mine.csv")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text(json.dumps({}))
+    with raises(InputError):
+        snapshot.write_snapshot(found, tmp_path / "mine")
     assert not (tmp_path / "mine.csv").exists()

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
+from tests.support.servers.tasks import serving
 
 from steersman.apps.runtime import comparison as live_comparison
 from steersman.apps.runtime import policy_manager as policy_manager_module
@@ -30,7 +31,6 @@ from steersman.apps.runtime.comparison import (
     basis_of,
 )
 from steersman.apps.runtime.policy_manager import PolicyManager, PolicyMetrics
-from steersman.apps.service.config import read_config
 from steersman.cli.main import main
 from steersman.cluster.model import Node, PodClass, Requests
 from steersman.cluster.state import ClusterState
@@ -60,37 +60,29 @@ def some_nodes(count: int = 6, gpus: int = 8) -> list[Node]:
     return [Node(f"n{i}", 96_000, 512 << 30, gpu_count=gpus, gpu_model="A100" if gpus else "") for i in range(count)]
 
 
-def made_up(decides: Policy) -> MemberChoice:
-    """The outcome of a comparison in two draws."""
+def made_up(choose: Callable[[Policy], Policy], task: tuple[Workload, Policy]) -> MemberChoice:
+    """The outcome of a comparison in two draws: what is chosen of the policy that is compared."""
+    decides = choose(task[1])
     return MemberChoice(decides, f"{decides.name} decides: as the test says", np.array([2.0, 4.0]))
 
 
-def second_member(task: tuple[Workload, Policy]) -> MemberChoice:
-    return made_up(task[1].members[1])
+def second(policy: Policy) -> Policy:
+    assert isinstance(policy, PortfolioPolicy)
+    return policy.members[1]
 
 
-def first_member(task: tuple[Workload, Policy]) -> MemberChoice:
-    return made_up(task[1].members[0])
-
-
-def default_of_kube_scheduler(task: tuple[Workload, Policy]) -> MemberChoice:
-    return made_up(task[1].members[-1])
-
-
-def fitted(_: tuple[Workload, Policy]) -> MemberChoice:
-    return made_up(renamed(blend(0.03, 0.03), FITTED))
-
-
-def fitted_again(_: tuple[Workload, Policy]) -> MemberChoice:
-    return made_up(renamed(blend(0.1, 0.0), FITTED))
-
-
-def a_rule(_: tuple[Workload, Policy]) -> MemberChoice:
-    return made_up(heuristic("best-fit"))
-
-
-def the_policy(task: tuple[Workload, Policy]) -> MemberChoice:
-    return made_up(task[1])
+first_member, second_member, default_of_kube_scheduler, fitted, fitted_again, a_rule, the_policy = (
+    functools.partial(made_up, choose)
+    for choose in (
+        lambda policy: policy.members[0],
+        second,  # which a process takes
+        lambda policy: policy.members[-1],
+        lambda _: renamed(blend(0.03, 0.03), FITTED),
+        lambda _: renamed(blend(0.1, 0.0), FITTED),
+        lambda _: heuristic("best-fit"),
+        lambda policy: policy,
+    )
+)
 
 
 def failing(_: tuple[Workload, Policy]) -> MemberChoice:
@@ -215,8 +207,10 @@ def test_default_of_kube_scheduler_decides_under_the_name_of_the_portfolio() -> 
 
 
 @pytest.mark.usefixtures("_at_once")
-def test_repeated_comparison_with_equal_outcome_changes_nothing() -> None:
-    made = comparison(work=in_turn(second_member, second_member, first_member))
+@pytest.mark.parametrize(("outcome", "another"), [(second_member, first_member), (fitted, fitted_again)])
+def test_only_another_outcome_of_a_comparison_changes_the_policy(outcome: Work, another: Work) -> None:
+    """Weights that were fitted again are another one, though both are called fitted."""
+    made = comparison(work=in_turn(outcome, outcome, another))
     assert look(made)
     assert not look(made), "nothing is another"
     former = made.choice
@@ -224,19 +218,6 @@ def test_repeated_comparison_with_equal_outcome_changes_nothing() -> None:
     assert made.choice.is_same(former)
     assert look(made, some_nodes(24))
     assert not made.choice.is_same(former)
-
-
-@pytest.mark.usefixtures("_at_once")
-def test_weights_that_were_fitted_again_replace_the_former_ones() -> None:
-    """Both are called fitted; the same weights change nothing."""
-    made = comparison(work=in_turn(fitted, fitted, fitted_again))
-    assert look(made)
-    assert not look(made, some_nodes(12)), "compared again, with the same weights"
-    former = made.choice
-    assert look(made, some_nodes(24))
-    assert (made.choice.member, made.choice.version) == (former.member, former.version) == (FITTED, former.version)
-    assert isinstance(made.choice.policy, LinearPolicy)
-    np.testing.assert_array_equal(made.choice.policy.weights, blend(0.1, 0.0).weights)
 
 
 @pytest.mark.parametrize(("nodes", "pods"), [(6, 19), (6, 0), (6, -1), (-1, 30)])
@@ -291,11 +272,7 @@ def test_policy_with_another_objective_is_not_compared_by_gpus(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("work", "said"),
-    [
-        (failing, "no luck"),
-        (dying, "a worker process died, perhaps for lack"),
-        (sleeping, "took longer than 0.5 s"),
-    ],
+    [(failing, "no luck"), (dying, "a worker process died, perhaps for lack"), (sleeping, "took longer than 0.5 s")],
 )
 def test_failed_comparison_changes_nothing(
     work: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -493,74 +470,56 @@ def test_the_member_that_is_prepared_is_the_one_that_does_best(tmp_path: Path) -
     assert Simulator(bare).member(portfolio).policy in portfolio.members
 
 
-def test_deciders_are_rebuilt_when_another_policy_decides() -> None:
+async def test_deciders_are_rebuilt_when_another_policy_decides() -> None:
     """By what follows from the mix, which is there by then: nothing is worked out when a pod waits."""
+    policy_manager, state = PolicyManager(PolicyReloader("steersman")), ClusterState(some_nodes())
+    policy_manager.comparison = PolicyComparison(policy_manager.file, work=second_member)
+    for each in PODS:
+        policy_manager.profile.see(each)
+    await policy_manager.begin(state)
 
-    async def story() -> list[tuple[str, bool]]:
-        policy_manager, state = PolicyManager(PolicyReloader("steersman")), ClusterState(some_nodes())
-        policy_manager.comparison = PolicyComparison(policy_manager.file, work=second_member)
-        for each in PODS:
-            policy_manager.profile.see(each)
-        await policy_manager.begin(state)
-        found = [(policy_manager.deciding.name, policy_manager.profile.leftovers is not None)]
-        changed = asyncio.Event()
-        keeping = asyncio.create_task(policy_manager.keep(lambda: state, changed.set))
-        async with asyncio.timeout(120):
-            await changed.wait()
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
-        return [*found, (policy_manager.deciding.name, policy_manager.profile.leftovers is not None)]
+    def found() -> tuple[str, bool]:
+        return policy_manager.deciding.name, policy_manager.profile.leftovers is not None
 
-    assert asyncio.run(story()) == [("fgd", True), ("steersman", True)]
+    before, changed = found(), asyncio.Event()
+    async with asyncio.timeout(120), serving(policy_manager.keep(lambda: state, changed.set), changed.is_set):
+        assert (before, found()) == (("fgd", True), ("steersman", True))
 
 
-def test_doubled_pods_trigger_a_comparison_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doubled_pods_trigger_a_comparison_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods of a few controllers came first, and others follow before the next look is due."""
     monkeypatch.setattr(policy_manager_module, "LOOK_SECONDS", 0.001)
     looks: list[int] = []
+    policy_manager, state = PolicyManager(PolicyReloader("steersman"), unchecked=True), ClusterState(some_nodes())
 
-    async def story() -> None:
-        policy_manager, state = PolicyManager(PolicyReloader("steersman"), unchecked=True), ClusterState(some_nodes())
+    async def look(_: object, classes: tuple[object, ...]) -> bool:
+        looks.append(len(classes))
+        return False
 
-        async def look(_: object, classes: tuple[object, ...]) -> bool:
-            looks.append(len(classes))
-            return False
-
-        monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
-        policy_manager.profile.see(PODS[0])
-        keeping = asyncio.create_task(policy_manager.keep(lambda: state, lambda: None))
+    monkeypatch.setattr(policy_manager.comparison, "compare_if_due", look)
+    policy_manager.profile.see(PODS[0])
+    async with serving(policy_manager.keep(lambda: state, lambda: None), lambda: True):
         for many in (10, 15, 20):
             await asyncio.sleep(0.05)
             while len(policy_manager.profile) < many:
                 policy_manager.profile.see(PODS[0])
         await asyncio.sleep(0.05)
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
-
-    asyncio.run(story())
     assert looks == [1, 10, 20]
 
 
-def test_the_profile_follows_the_first_pods_and_every_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_profile_follows_the_first_pods_and_every_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_manager_module, "GROWTH_INTERVAL_SECONDS", 0.001)
     renewed: list[int] = []
-
-    async def story() -> None:
-        policy_manager, state = PolicyManager(PolicyReloader("fgd"), unchecked=True), ClusterState(some_nodes())
-        monkeypatch.setattr(policy_manager.comparison, "compare_if_due", not_due)
-        await policy_manager.begin(state)
-        assert policy_manager.profile.pods == ()
-        keeping = asyncio.create_task(
-            policy_manager.keep(lambda: state, lambda: renewed.append(len(policy_manager.profile)))
-        )
+    policy_manager, state = PolicyManager(PolicyReloader("fgd"), unchecked=True), ClusterState(some_nodes())
+    monkeypatch.setattr(policy_manager.comparison, "compare_if_due", not_due)
+    await policy_manager.begin(state)
+    assert policy_manager.profile.pods == ()
+    keeping = policy_manager.keep(lambda: state, lambda: renewed.append(len(policy_manager.profile)))
+    async with serving(keeping, lambda: True):
         for many in (1, 2, 3, 4, 7, 8):
             while len(policy_manager.profile) < many:
                 policy_manager.profile.see(PODS[min(many, 3)])
             await asyncio.sleep(0.05)
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
-
-    asyncio.run(story())
     assert renewed == [1, 2, 4, 8]
 
 
@@ -622,12 +581,3 @@ def test_a_fitted_policy_decides_from_the_first_decider_on(tmp_path: Path) -> No
     assert policy_manager.deciding.name == "fgd"
     asyncio.run(policy_manager.begin(ClusterState(some_nodes())))
     assert policy_manager.deciding.name == "mine"
-
-
-# Options -------------------------------------------------------------------------------------------------------------
-
-
-def test_service_reads_comparison_options_from_its_configuration(tmp_path: Path) -> None:
-    file = tmp_path / "service.yaml"
-    file.write_text("apiVersion: steersman.dev/v1alpha1\nkind: ScoreServiceConfiguration\nunchecked: true\n")
-    assert read_config(file).unchecked

@@ -1,6 +1,5 @@
 """Live clusters with objects that are none of the model: what goes on working, and what is said about them."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,34 +9,22 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.servers.fake_api_server import failure
-from tests.support.servers.live_cluster import LiveDouble, node, on_double, pod, with_double
+from tests.support.servers.fake_api_server import failing
+from tests.support.servers.live_cluster import LiveDouble, node, pod, with_double
 
 from steersman.apps.load.commands import RunTarget
-from steersman.apps.load.driver import (
-    read_capacity,
-)
-from steersman.apps.load.live_cluster import ClusterTarget
+from steersman.apps.load.driver import read_capacity
 from steersman.apps.load.run_state import RunState, new_id
-from steersman.apps.local_cluster import cleaning, record
-from steersman.apps.local_cluster.cluster import check_new
-from steersman.apps.local_cluster.control_plane import servers
+from steersman.apps.local_cluster import cleaning
 from steersman.apps.runtime.cluster_use import ClusterUse
-from steersman.apps.runtime.listing import (
-    read_nodes,
-)
-from steersman.cli.commands.schedule import ScheduleOptions, follow
-from steersman.cli.main import main
+from steersman.apps.runtime.listing import read_nodes
 from steersman.cli.output.logs import say_warnings
 from steersman.cluster.objects.api.metadata import NodeObject
 from steersman.cluster.objects.api.pods import PodObject
-from steersman.core.errors import InputError, SteersmanError
+from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
-from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 
 GPU_COUNT, GPU_MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
-KUBECONFIG = """{"current-context": "here", "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}]
-, "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:9"}}], "users": [{"name": "me", "user": {}}]}"""
 
 
 def odd_pod(name: str, on: str = "", milli: str = "1001") -> dict[str, dict[str, object]]:
@@ -57,17 +44,16 @@ def put_odd_and_even(double: LiveDouble) -> None:
         double.put("/api/v1/namespaces/default/pods", each)
 
 
-def test_load_counts_valid_objects_and_reports_the_rest(
-    capsys: pytest.CaptureFixture[str],
+@with_double
+async def test_load_counts_valid_objects_and_reports_the_rest(
+    double: LiveDouble, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def test(double: LiveDouble, client: Client) -> None:
-        put_odd_and_even(double)
-        assert [each.name for each in await read_nodes(client)] == ["even"]
-        room = await read_capacity(client)
-        assert room.used == (16 / 64, 1 / 256, 2 / 110)
-
     say_warnings()
-    on_double(test)
+    put_odd_and_even(double)
+    assert [each.name for each in await read_nodes(client)] == ["even"]
+    room = await read_capacity(client)
+    assert room.used == (16 / 64, 1 / 256, 2 / 110)
+
     shown = capsys.readouterr()
     assert not shown.out
     lines = shown.err.splitlines()
@@ -86,10 +72,7 @@ async def test_cluster_without_valid_nodes_reports_why(double: LiveDouble, clien
 
 @with_double
 async def test_run_in_a_missing_namespace_is_reported(double: LiveDouble, client: Client) -> None:
-    async def refuse(_: object) -> web.Response:
-        return failure(404, "NotFound")
-
-    double.fault = refuse
+    double.fault = failing(404)
     with raises(SteersmanError, "'elsewhere'", "--namespace"):
         await RunTarget(client, "elsewhere").store.begin(RunState("run", new_id(), "", {}, 1))
 
@@ -164,44 +147,6 @@ def test_commands_without_a_log_print_warnings_only(
     log.warning(**event)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", f"{line}\n")
-
-
-@pytest.mark.parametrize(("name", "told"), [("mine", "down --name mine'"), (record.DEFAULT_NAME, "down'")])
-def test_suggested_commands_name_the_same_cluster(
-    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
-    record.write(record.ClusterRecord(name, record.ClusterBackend.BINARIES, "/nowhere/kubeconfig", "kwok"))
-    for refuse in (record.require, check_new):
-        with raises(SteersmanError, told):
-            refuse(name)
-
-
-def test_unresponsive_cluster_error_names_dead_servers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path))
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG)
-    record.write(record.ClusterRecord("mine", record.ClusterBackend.BINARIES, str(kubeconfig), "here", ready=True))
-    running = dict.fromkeys(servers.SERVERS, 1)
-    del running["etcd"]
-    monkeypatch.setattr(servers, "running", lambda _: running)
-    assert main(["cluster", "status", "--name", "mine"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: cluster 'mine' does not respond (etcd stopped running): http://127.0.0.1:9 ")
-    assert "'steersman cluster down --name mine' and then 'up' restart it" in said
-    assert said.count("\n") == 1
-
-
-def test_shadow_does_not_overwrite_another_report(tmp_path: Path) -> None:
-    (tmp_path / "decisions.csv").write_text("of last week")
-    target = ClusterTarget(
-        KubeConfig(Path(), "", KubeCluster("http://127.0.0.1:9"), KubeUser(), "default"), is_local=True
-    )
-    with raises(InputError):
-        follow(target, "fgd", ScheduleOptions(shadow=True, output=tmp_path))
-    assert (tmp_path / "decisions.csv").read_text() == "of last week"
 
 
 def as_pod(content: object) -> PodObject:

@@ -5,25 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from steersman.apps.runtime.tasks import entered_in_loop, run_in_loop, side_loop
 
 
-def play(story: Callable[[asyncio.AbstractEventLoop], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        with side_loop() as side:
-            await story(side)
-
-    asyncio.run(run())
-
-
-def test_side_loop_goes_on_while_the_main_loop_is_blocked() -> None:
-    async def story(side: asyncio.AbstractEventLoop) -> None:
+async def test_side_loop_goes_on_while_the_main_loop_is_blocked() -> None:
+    with side_loop() as side:
         beats = []
 
         async def beat() -> None:
@@ -41,11 +32,10 @@ def test_side_loop_goes_on_while_the_main_loop_is_blocked() -> None:
         with pytest.raises(asyncio.CancelledError):
             await beating
 
-    play(story)
 
+async def test_result_and_error_come_back() -> None:
+    with side_loop() as side:
 
-def test_result_and_error_come_back() -> None:
-    async def story(side: asyncio.AbstractEventLoop) -> None:
         async def result() -> int:
             return 7
 
@@ -56,11 +46,9 @@ def test_result_and_error_come_back() -> None:
         with pytest.raises(KeyError, match="here"):
             await run_in_loop(side, fail)
 
-    play(story)
 
-
-def test_cancelled_coroutine_has_ended_before_its_caller() -> None:
-    async def story(side: asyncio.AbstractEventLoop) -> None:
+async def test_cancelled_coroutine_has_ended_before_its_caller() -> None:
+    with side_loop() as side:
         ended = []
 
         async def work() -> None:
@@ -77,11 +65,9 @@ def test_cancelled_coroutine_has_ended_before_its_caller() -> None:
             await working
         assert ended
 
-    play(story)
 
-
-def test_coroutine_of_the_main_loop_is_cancelled_from_the_side_loop() -> None:
-    async def story(side: asyncio.AbstractEventLoop) -> None:
+async def test_coroutine_of_the_main_loop_is_cancelled_from_the_side_loop() -> None:
+    with side_loop() as side:
         main, events = asyncio.get_running_loop(), []
 
         async def lead() -> None:
@@ -101,11 +87,9 @@ def test_coroutine_of_the_main_loop_is_cancelled_from_the_side_loop() -> None:
         await run_in_loop(side, elect)
         assert events == ["lead ended", "released"]
 
-    play(story)
 
-
-def test_context_manager_is_entered_and_left_in_the_side_loop() -> None:
-    async def story(side: asyncio.AbstractEventLoop) -> None:
+async def test_context_manager_is_entered_and_left_in_the_side_loop() -> None:
+    with side_loop() as side:
         loops = []
 
         @asynccontextmanager
@@ -117,5 +101,3 @@ def test_context_manager_is_entered_and_left_in_the_side_loop() -> None:
         async with entered_in_loop(side, manager()) as value:
             assert value == "entered"
         assert loops == [side, side]
-
-    play(story)

@@ -15,7 +15,7 @@ from tests.support.errors import raises
 from tests.support.kube_decisions import KubeDecisions
 from tests.support.kubeconfig import unreachable
 from tests.support.objects import node_from_object
-from tests.support.servers.fake_api_server import failure, listed
+from tests.support.servers.fake_api_server import failing, failure, listed
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, with_double
 from tests.unit.apps.scheduler.test_binding import Notes
 from tests.unit.kubernetes.cache.test_cluster_cache import Listener, node, pod, raw
@@ -187,24 +187,6 @@ def play(live: Live, what: str, i: int, j: int) -> None:
         live.cache.upsert_node(raw(live.nodes[f"n{i}"]))
 
 
-def test_service_spreads_pods_while_it_exists() -> None:
-    live = Live()
-    for i, zone in enumerate("aab"):
-        live.cache.upsert_node(raw(place(f"n{i}", zone)))
-    for i in range(2):
-        obj = pod(f"w{i}", cpu="100m", on=("n0", "")[i])
-        live.pods[f"w{i}"] = obj
-        live.cache.upsert_pod(raw(obj))
-    alone = live.choose("w1")[1]
-    assert alone["n1"] == alone["n2"]
-    service = selecting("Service", "web", app="w")
-    live.feeds["Service"].change("ADDED", raw(service))
-    with_service = live.choose("w1")[1]
-    assert with_service["n2"] > with_service["n1"] > with_service["n0"]
-    live.feeds["Service"].change("DELETED", raw(service))
-    assert live.choose("w1")[1] == alone
-
-
 def test_default_constraints_of_a_profile_hold_for_what_a_service_selects() -> None:
     live = Live(KubeProfile(default_spread=(DefaultSpread(1, HOSTNAME, hard=True),)))
     for i in range(2):
@@ -315,13 +297,6 @@ def test_deleted_selectors_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(live.cache.state.term_arrays.matched) < 20
 
 
-def refusing(double: LiveDouble, *resources: str) -> None:
-    async def fault(request: web.Request) -> web.StreamResponse | None:
-        return failure(403, "Forbidden") if request.path.rpartition("/")[2] in resources else None
-
-    double.fault = fault
-
-
 async def synced(selectors: Selectors) -> list[Any]:
     """What is logged until all that can be listed is; those that run on are ended."""
     with capture_logs() as logs:
@@ -359,7 +334,8 @@ async def synced(selectors: Selectors) -> list[Any]:
 async def test_missing_permission_is_reported_with_the_remedy(
     double: LiveDouble, client: Client, refused: tuple[str, ...], said: str | None, allow: str | None
 ) -> None:
-    refusing(double, *refused)
+    if refused:
+        double.fault = failing(403, *(f"/{each}" for each in refused))
     for kind, name in (("Service", "s"), ("ReplicaSet", "r")):
         path = KINDS[kind].path.replace("v1/", "v1/namespaces/default/")
         double.put(path, selecting(kind, name, **({"app": "s"} if kind == "Service" else {})))

@@ -14,17 +14,17 @@ import sys
 import termios
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.servers.fake_api_server import KubeDouble, failure, listed
+from tests.support.servers.fake_api_server import KubeDouble, failing, listed
 from typer.testing import CliRunner
 
 from steersman.apps.runtime.cluster_use import ClusterUse, handlers
@@ -246,11 +246,7 @@ def test_invalid_input_fails_in_one_line(tmp_path: Path) -> None:
         _, error = run("--kubeconfig", str(kubeconfig))
         assert isinstance(error, SteersmanError)
         assert "--once" in str(error)
-
-        async def forbid(_: object) -> Any:
-            return failure(403, "Forbidden")
-
-        double.fault = forbid
+        double.fault = failing(403)
         _, error = run("--kubeconfig", str(kubeconfig), "--once")
         assert str(error) == "GET /api/v1/nodes: forbidden (HTTP 403)"
     _, error = run("--kubeconfig", str(kubeconfig), "--once")
@@ -333,27 +329,24 @@ async def until(what: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
-def on_terminal(
-    tmp_path: Path, story: Callable[[KubeDouble, Terminal], Awaitable[None]], *, nodes: int = 200, fault: Any = None
-) -> None:
-    """Run a story with a server and `steersman top` on a terminal of 80 columns and 24 lines."""
-
-    async def run() -> None:
-        async with KubeDouble() as server:
-            for i in range(nodes):
-                server.put(NODES, node(f"node-{i:03}"))
-            server.fault = fault
-            terminal = Terminal(write_kubeconfig(tmp_path, server), 80, 24)
-            try:
-                await story(server, terminal)
-            finally:
-                terminal.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def on_terminal(
+    tmp_path: Path, *, nodes: int = 200, fault: Any = None
+) -> AsyncIterator[tuple[KubeDouble, Terminal]]:
+    """A server, and `steersman top` on a terminal of 80 columns and 24 lines."""
+    async with KubeDouble() as server:
+        for i in range(nodes):
+            server.put(NODES, node(f"node-{i:03}"))
+        server.fault = fault
+        terminal = Terminal(write_kubeconfig(tmp_path, server), 80, 24)
+        try:
+            yield server, terminal
+        finally:
+            terminal.close()
 
 
-def test_screen_follows_the_cluster_and_obeys_keys(tmp_path: Path) -> None:
-    async def story(server: KubeDouble, terminal: Terminal) -> None:
+async def test_screen_follows_the_cluster_and_obeys_keys(tmp_path: Path) -> None:
+    async with on_terminal(tmp_path) as (server, terminal):
         await until(lambda: "test: 200 nodes, 0 pods" in terminal.lines[0])
         assert [line[:8] for line in terminal.nodes] == [f"node-{i:03}" for i in range(20)]
         assert terminal.lines[-1].endswith("1-20 of 200")
@@ -376,11 +369,9 @@ def test_screen_follows_the_cluster_and_obeys_keys(tmp_path: Path) -> None:
         await terminal.press("q")
         assert await terminal.ended() == 0
 
-    on_terminal(tmp_path, story)
 
-
-def test_filter_is_typed_kept_and_cleared(tmp_path: Path) -> None:
-    async def story(_: KubeDouble, terminal: Terminal) -> None:
+async def test_filter_is_typed_kept_and_cleared(tmp_path: Path) -> None:
+    async with on_terminal(tmp_path) as (_, terminal):
         await until(lambda: "200 nodes" in terminal.lines[0])
         await terminal.press("/")
         await until(lambda: "part of a name, GPU model or state" in terminal.lines[-2])
@@ -395,8 +386,6 @@ def test_filter_is_typed_kept_and_cleared(tmp_path: Path) -> None:
         await terminal.press("/", "x", "\x03")
         assert await terminal.ended() == 0
 
-    on_terminal(tmp_path, story)
-
 
 @pytest.mark.parametrize(
     ("parts", "keys"),
@@ -408,30 +397,25 @@ def test_filter_is_typed_kept_and_cleared(tmp_path: Path) -> None:
         ((b"\x1b",), ["escape"]),
     ],
 )
-def test_keys_may_arrive_in_parts(monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...], keys: list[str]) -> None:
+async def test_keys_may_arrive_in_parts(
+    monkeypatch: pytest.MonkeyPatch, parts: tuple[bytes, ...], keys: list[str]
+) -> None:
     monkeypatch.setattr("steersman.apps.top.HELD_SECONDS", 10.0 if len(parts) > 1 else 0.01)
     leader, follower = pty.openpty()
     pressed: list[str] = []
-
-    async def story() -> None:
-        with open(follower) as terminal, pressed_keys_of(terminal, pressed, monkeypatch):
+    with open(follower) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        with pressed_keys(pressed.append):
             os.write(leader, parts[0])
             for part in parts[1:]:
                 threading.Timer(0.3, os.write, (leader, part)).start()
             await until(lambda: len(pressed) >= len(keys))
-
-    asyncio.run(story())
     os.close(leader)
     assert pressed == keys
 
 
-def pressed_keys_of(terminal: IO[str], pressed: list[str], patch: pytest.MonkeyPatch) -> AbstractContextManager[None]:
-    patch.setattr(sys, "stdin", terminal)
-    return pressed_keys(pressed.append)
-
-
-def test_screen_fits_the_terminal_and_a_signal_restores_it(tmp_path: Path) -> None:
-    async def story(_: KubeDouble, terminal: Terminal) -> None:
+async def test_screen_fits_the_terminal_and_a_signal_restores_it(tmp_path: Path) -> None:
+    async with on_terminal(tmp_path, nodes=60) as (_, terminal):
         await until(lambda: "60 nodes" in terminal.lines[0])
         narrow = len(terminal.nodes[0])
         await terminal.resize(160, 50)
@@ -443,8 +427,6 @@ def test_screen_fits_the_terminal_and_a_signal_restores_it(tmp_path: Path) -> No
         await until(lambda: len(terminal.nodes) == 20)
         terminal.process.send_signal(signal.SIGTERM)
         assert await terminal.ended() == 143
-
-    on_terminal(tmp_path, story, nodes=60)
 
 
 def test_only_visible_lines_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,34 +442,23 @@ def test_only_visible_lines_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn == [f"node-{i:04}" for i in range(4999, 4972, -1)]
 
 
-def test_missing_permission_ends_top_with_one_line(tmp_path: Path) -> None:
-    async def forbid(request: Any) -> Any:
-        return failure(403, "Forbidden") if request.path == PODS else None
-
-    async def story(_: KubeDouble, terminal: Terminal) -> None:
+async def test_missing_permission_ends_top_with_one_line(tmp_path: Path) -> None:
+    async with on_terminal(tmp_path, fault=failing(403, PODS)) as (_, terminal):
         assert await terminal.ended() == 1
         assert terminal.process.stderr is not None
         assert terminal.process.stderr.read() == b"error: GET /api/v1/pods: forbidden (HTTP 403)\n"
 
-    on_terminal(tmp_path, story, fault=forbid)
 
-
-def test_lost_server_is_reported_and_the_view_stays(tmp_path: Path) -> None:
-    async def story(server: KubeDouble, terminal: Terminal) -> None:
+async def test_lost_server_is_reported_and_the_view_stays(tmp_path: Path) -> None:
+    async with on_terminal(tmp_path, nodes=1) as (server, terminal):
         await until(lambda: "1 nodes" in terminal.lines[0])
-
-        async def fail(_: object) -> Any:
-            return failure(500, "InternalError")
-
-        server.fault = fail
+        server.fault = failing(500)
         server.end_watches()
         await until(lambda: "HTTP 500" in terminal.lines[2])
         assert terminal.nodes[0].startswith("node-000")
         server.fault = None
         server.put(NODES, node("node-001"))
         await until(lambda: "2 nodes" in terminal.lines[0])
-
-    on_terminal(tmp_path, story, nodes=1)
 
 
 def test_devices_of_resource_slices_count_as_gpus() -> None:

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from tests.support.errors import raises
 from tests.support.kubeconfig import UNREACHABLE
-from tests.support.servers.fake_api_server import clock
-from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, on_double, with_double
+from tests.support.servers.fake_api_server import clock, failing
+from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, with_double
 
 from steersman.apps.load.copies import CopyLoop, CopyOptions, CopyStats, check_names, read_manifest
 from steersman.apps.load.driver import RowLog
@@ -53,14 +53,12 @@ def rows(tmp_path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_all_cycles_run_and_leave_nothing(tmp_path):
-    async def test(double: LiveDouble, client: Client) -> None:
-        assert await loop(client, tmp_path).run() == CopyStats(cycles=2, deployments=6, pods=12)
-        for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
-            assert not double.named(path)
-        assert clock() == pytest.approx(2 * (2 * 2.0 + 10.0), abs=1.0)
-
-    on_double(test)
+@with_double
+async def test_all_cycles_run_and_leave_nothing(double: LiveDouble, client: Client, tmp_path):
+    assert await loop(client, tmp_path).run() == CopyStats(cycles=2, deployments=6, pods=12)
+    for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
+        assert not double.named(path)
+    assert clock() == pytest.approx(2 * (2 * 2.0 + 10.0), abs=1.0)
     found = rows(tmp_path)
     names = ["nginx-1", "nginx-2", "nginx-3"]
     assert [row["name"] for row in found] == names * 4
@@ -73,9 +71,7 @@ def test_all_cycles_run_and_leave_nothing(tmp_path):
 @with_double
 async def test_a_copy_has_its_own_name_and_selects_its_own_pods(double: LiveDouble, client: Client, tmp_path) -> None:
     options = dataclasses.replace(
-        OPTIONS,
-        scheduler_name="steersman",
-        annotations={"latencyHardConstraint": "100", "latencySoftConstraint": "20"},
+        OPTIONS, scheduler_name="steersman", annotations={"latencyHardConstraint": "100", "latencySoftConstraint": "20"}
     )
     made = loop(client, tmp_path, options)
     async with made.following():
@@ -145,13 +141,7 @@ async def test_foreign_deployment_is_left_alone(double: LiveDouble, client: Clie
 @with_double
 async def test_missing_namespace_is_reported(double: LiveDouble, client: Client, tmp_path) -> None:
     made = CopyLoop(client, "nowhere", read_manifest(written(tmp_path)), OPTIONS, RowLog(None, ()))
-
-    async def missing(request):
-        from tests.support.servers.fake_api_server import failure
-
-        return failure(404, "NotFound") if request.method == "POST" else None
-
-    double.fault = missing
+    double.fault = failing(404, DEPLOYMENTS.replace("default", "nowhere"))
     with raises(SteersmanError, "'nowhere'"):
         await made.run()
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.errors import raises
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
+from tests.support.servers.tasks import serving
 
 from steersman.apps.local_cluster.nodes import KWOK_KEY
 from steersman.apps.local_cluster.telemetry import exporter, processes
@@ -55,6 +58,11 @@ class Exported:
         async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
             return answer.status, await answer.text()
 
+    async def is_ready(self) -> bool:
+        with suppress(aiohttp.ClientError):
+            return (await self.get("/readyz"))[0] == 200
+        return False
+
     async def metrics(self, path: str = "/metrics") -> Families:
         for _ in range(50):  # a scrape may be lost
             status, text = await self.get(path)
@@ -78,35 +86,23 @@ def _samples(text: str) -> Families:
     return found
 
 
-def exporting(tmp_path: Path, story: Any, nodes: int = 3) -> None:
-    async def main() -> None:
-        async with LiveDouble() as double:
-            for i in range(nodes):
-                double.put(NODES, kwok(f"node-{i}"))
-            (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=double.url))
-            (port,) = processes.servers.free_ports([0])
-            options = ExporterConfig(str(tmp_path / "kubeconfig"), "mine", port, settings={"missed": 0.0})
-            task = asyncio.create_task(exporter.export(options))
-            exported = Exported(double, port)
-            try:
-                for _ in range(500):
-                    assert not task.done(), task.result()
-                    try:
-                        if (await exported.get("/readyz"))[0] == 200:
-                            break
-                    except aiohttp.ClientError:
-                        pass
-                    await asyncio.sleep(0.05)
-                await story(exported)
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def exporting(tmp_path: Path, nodes: int = 3) -> AsyncIterator[Exported]:
+    async with LiveDouble() as double:
+        for i in range(nodes):
+            double.put(NODES, kwok(f"node-{i}"))
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=double.url))
+        (port,) = processes.servers.free_ports([0])
+        options = ExporterConfig(str(tmp_path / "kubeconfig"), "mine", port, settings={"missed": 0.0})
+        exported = Exported(double, port)
+        async with asyncio.timeout(300), serving(exporter.export(options), lambda: True):
+            while not await exported.is_ready():
+                await asyncio.sleep(0.05)
+            yield exported
 
 
-def test_exporter_shows_pod_use_of_changing_nodes(tmp_path):
-    async def story(exported: Exported) -> None:
+async def test_exporter_shows_pod_use_of_changing_nodes(tmp_path):
+    async with exporting(tmp_path) as exported:
         double = exported.double
         double.put(NODES, node("real"))
         targets = json.loads((await exported.get("/targets"))[1])
@@ -126,6 +122,8 @@ def test_exporter_shows_pod_use_of_changing_nodes(tmp_path):
         everything = await exported.metrics()
         assert everything["kube_pod_info"] == {("default", "node-1", f"p{i}"): 1.0 for i in range(4)}
         assert everything["steersman_simulated_used_nodes"][()] == 1
+        for name, feature in DEFAULT_FEATURES.items():
+            assert any(metric in feature.query for metric in (*busy, *everything)), name
         for name in ("p0", "p1"):
             double.remove(PODS, name)
         await exported.until("steersman_simulated_limited_pods", 2)
@@ -137,11 +135,9 @@ def test_exporter_shows_pod_use_of_changing_nodes(tmp_path):
         targets = json.loads((await exported.get("/targets"))[1])
         assert [each["labels"]["instance"] for each in targets] == ["node-0", "node-2", "node-9"]
 
-    exporting(tmp_path, story)
 
-
-def test_invalid_objects_are_skipped(tmp_path):
-    async def story(exported: Exported) -> None:
+async def test_invalid_objects_are_skipped(tmp_path):
+    async with exporting(tmp_path, nodes=1) as exported:
         double = exported.double
         broken = limited("broken", "node-0")
         broken["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "lots"
@@ -157,19 +153,6 @@ def test_invalid_objects_are_skipped(tmp_path):
         assert len(json.loads((await exported.get("/targets"))[1])) == 1
         assert (await exported.get("/nodes/strange/metrics"))[0] == 503
         assert (await exported.get("/nodes/%2e%2e%2fx/metrics"))[0] in (404, 503)
-
-    exporting(tmp_path, story, nodes=1)
-
-
-def test_every_default_query_has_its_metric(tmp_path):
-    async def story(exported: Exported) -> None:
-        exported.double.put(PODS, limited("p", "node-0"))
-        await exported.until("steersman_simulated_placed_total", 1)
-        shown = {**await exported.metrics("/nodes/node-0/metrics"), **await exported.metrics()}
-        for name, feature in DEFAULT_FEATURES.items():
-            assert any(metric in feature.query for metric in shown), name
-
-    exporting(tmp_path, story, nodes=1)
 
 
 def test_pods_of_a_deployment_are_recognised_by_template_hash():
