@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,21 @@ def raises(kind: type[E], *named: object, **attributes: object) -> Iterator[pyte
     for name, value in attributes.items():
         assert getattr(caught.value, name) == value
     check_text(text)
+
+
+def error_of(capsys: pytest.CaptureFixture[str], status: int, arguments: Sequence[str], *named: object) -> str:
+    """Run a command that fails, and return its error: one line that names all of some values.
+
+    A note that the simulator is compiled may come before.
+    """
+    from steersman.cli.main import main  # what conftest.py imports loads no command
+
+    assert main(list(arguments)) == status
+    (line,) = [each for each in capsys.readouterr().err.splitlines() if not each.startswith("compiling ")]
+    assert line.startswith("error: ")
+    for each in named:
+        assert str(each) in line, f"{each} is not named: {line}"
+    return line
 
 
 def check_text(text: str) -> None:

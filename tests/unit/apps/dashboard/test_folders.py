@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.errors import raises
+from tests.support.errors import error_of, raises
 
 from steersman.apps.dashboard import runs
 from steersman.apps.dashboard.runs import FoundRun, find_runs
-from steersman.cli.main import main
 from steersman.core.errors import InputError, UsageError
 
 
@@ -65,25 +64,21 @@ def test_runs_with_equal_names_are_distinguished_by_parents(tmp_path: Path, give
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "status", "said"),
     [
-        (("placements.csv", "timeline.csv"), "replay.json.gz"),
-        (("placements.csv",), "timeline.csv"),
-        (("results.partial.csv",), "interrupted"),
-        ((), "no run"),
-        (("pods.csv",), "no run"),
-        (("run.json", "metrics.csv", "policy.safetensors"), "tensorboard --logdir"),
+        (("placements.csv", "timeline.csv"), 1, "replay.json.gz"),
+        (("placements.csv",), 1, "timeline.csv"),
+        (("results.partial.csv",), 1, "interrupted"),
+        ((), 2, "no run"),
+        (("pods.csv",), 2, "no run"),
+        (("run.json", "metrics.csv", "policy.safetensors"), 2, "tensorboard --logdir"),
     ],
 )
 def test_non_run_folder_error_names_what_is_expected(
-    tmp_path: Path, names: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, names: tuple[str, ...], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     touch(tmp_path, *names)
-    assert main(["dashboard", str(tmp_path), "--no-open"]) in (1, 2)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert str(tmp_path) in line
-    assert said in line
+    error_of(capsys, status, ["dashboard", str(tmp_path), "--no-open"], tmp_path, said)
 
 
 def test_broken_run_does_not_hide_others(tmp_path: Path) -> None:
@@ -125,9 +120,8 @@ def test_nothing_outside_the_folder_is_read(tmp_path: Path) -> None:
 
 def test_cyclic_link_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "self").symlink_to(tmp_path / "self")
-    assert main(["dashboard", str(tmp_path / "self"), "--no-open"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {tmp_path / 'self'}: there is no such file or folder")
+    link = tmp_path / "self"
+    error_of(capsys, 2, ["dashboard", str(link), "--no-open"], f"error: {link}: there is no such file or folder")
     run = run_in(tmp_path / "run")
     (run.folder / "metrics.csv").symlink_to("metrics.csv")
     with raises(InputError, run.folder / "metrics.csv"):

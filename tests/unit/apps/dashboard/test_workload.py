@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.dashboard import asking
+from tests.support.errors import error_of
 from tests.support.scheduler_csv import write_scheduler_csv
 
 from steersman.apps.dashboard import runs as run_files
@@ -20,7 +21,6 @@ from steersman.apps.dashboard.simulation.screen import SimulationScreen
 from steersman.apps.dashboard.simulation.sources import RecordingRun
 from steersman.apps.dashboard.workload import WorkloadScreen, bindings_document, chosen_rows, deployments_document
 from steersman.cli.commands.dashboard import screens_of
-from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
 from steersman.workloads.experiments import clearings, read_bindings
 from steersman.workloads.generators.deployments import DELETE, Row, write_rows
@@ -147,10 +147,7 @@ def test_folder_and_files_have_their_pages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["notes.csv", "notes.txt"])
 def test_foreign_file_fails_in_one_line(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name).write_text("a,b\n1,2\n")
-    assert main(["dashboard", str(tmp_path / name), "--no-open"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert name in line
-    assert "workload run" in line
+    error_of(capsys, 2, ["dashboard", str(tmp_path / name), "--no-open"], name, "workload run")
 
 
 def test_compressed_files_are_found_and_outside_links_are_not(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.errors import raises
+from tests.support.errors import error_of, raises
 from tests.support.servers.fake_api_server import in_jumping_time
 
 from steersman.apps.load.live_cluster import find_target
@@ -108,11 +108,8 @@ def test_foreign_cluster_is_not_changed_without_yes(home, capsys, monkeypatch):
         ("replay", "pods.csv"),
         ("replay", "--clean"),
     ):
-        assert main(["workload", *arguments]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("error: this would ")
-        assert "which steersman did not start; --yes if that is meant" in said
-        assert said.count("\n") == 1
+        said = "which steersman did not start; --yes if that is meant"
+        error_of(capsys, 2, ["workload", *arguments], "error: this would ", said)
         assert main(["workload", *arguments, "--yes"]) == 1
         assert "127.0.0.1:1 (context 'mine' in " in capsys.readouterr().err
 
@@ -140,11 +137,7 @@ def test_invalid_input_fails_in_one_line_and_leaves_nothing(home, capsys, monkey
     monkeypatch.setenv("KUBECONFIG", str(make_local(home)))
     (home / "twice.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
     before = sorted(home.iterdir())
-    assert main(["workload", *arguments]) == status
-    said = capsys.readouterr().err
-    assert said.startswith("error: ")
-    assert problem in said
-    assert said.count("\n") == 1
+    error_of(capsys, status, ["workload", *arguments], problem)
     assert sorted(home.iterdir()) == before
 
 
@@ -243,10 +236,8 @@ async def test_jobs_run_concurrently_and_the_first_failure_stops_the_rest():
 def test_shadow_without_write_access_or_a_cluster_fails(home, capsys):
     (home / "was").mkdir()
     (home / "was" / "decisions.csv").write_text("of last week")
-    for output, problem in (("was", "was: exists already and is not an empty folder"), ("new", "cannot be reached")):
-        arguments = ("--shadow", "--output", output, "--policy", "fgd", "--kubeconfig", "kubeconfig")
-        assert main(["schedule", *arguments]) == 1
-        said = capsys.readouterr().err.splitlines()[-1]
-        assert said.startswith("error: ")
-        assert problem in said
+    shadow = ["schedule", "--shadow", "--policy", "fgd", "--kubeconfig", "kubeconfig", "--output"]
+    error_of(capsys, 1, [*shadow, "was"], "was: exists already and is not an empty folder")
     assert (home / "was" / "decisions.csv").read_text() == "of last week"
+    assert main([*shadow, "new"]) == 1
+    assert "cannot be reached" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.errors import raises
+from tests.support.errors import error_of, raises
 from tests.support.objects import node_from_object
 
 from steersman.apps.local_cluster import cleaning, nodes, record
@@ -58,14 +58,6 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STEERSMAN_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("STEERSMAN_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path
-
-
-def error_line(capsys: Capture) -> str:
-    """The one line that was said on standard error."""
-    said = capsys.readouterr().err
-    assert said.startswith("error: "), said
-    assert said.count("\n") == 1, said
-    return said
 
 
 def nothing(*_: object) -> None:
@@ -580,14 +572,16 @@ def test_up_and_status_agree_about_a_partly_dead_cluster(
     known(tmp_path, "mine", ClusterBackend.BINARIES)
     running = dict.fromkeys(servers.SERVERS, 1)
     monkeypatch.setattr(servers, "running", lambda _: running)
-    assert main(["cluster", "up", "--name", "mine"]) == 1
-    assert "is up already" in error_line(capsys)
+    error_of(capsys, 1, ["cluster", "up", "--name", "mine"], "is up already")
     del running["etcd"]
     for command in ("up", "status"):
-        assert main(["cluster", command, "--name", "mine"]) == 1
-        said = error_line(capsys)
-        assert "etcd stopped running" in said
-        assert "'steersman cluster down --name mine'" in said
+        said = error_of(
+            capsys,
+            1,
+            ["cluster", command, "--name", "mine"],
+            "etcd stopped running",
+            "'steersman cluster down --name mine'",
+        )
         assert "is up" not in said
     assert said.startswith("error: cluster 'mine' does not respond (etcd stopped running): http://127.0.0.1:1 ")
     assert "'steersman cluster down --name mine' and then 'up' restart it" in said
@@ -606,10 +600,9 @@ def test_status_of_a_cluster_with_a_dead_etcd_returns_within_seconds(
         port = server.getsockname()[1]
         known(tmp_path, "mine", ClusterBackend.CONTAINERS, KUBECONFIG.replace("127.0.0.1:1", f"127.0.0.1:{port}"))
         began = time.monotonic()
-        assert main(["cluster", "status", "--name", "mine"]) == 1
+        problem = "etcd failed" if answers_readyz else "did not respond within 3 s"
+        error_of(capsys, 1, ["cluster", "status", "--name", "mine"], problem)
         assert time.monotonic() - began < 60
-        said = error_line(capsys)
-        assert "etcd failed" in said if answers_readyz else "did not respond within 3 s" in said
 
 
 def answer_readyz(server: socket.socket) -> None:
@@ -682,9 +675,7 @@ def test_concurrent_builds_share_one_build(tmp_path: Path, monkeypatch: pytest.M
 
 def test_missing_go_error_lists_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["cluster", "up"]) == 1
-    said = error_line(capsys)
-    assert all(way in said for way in ("Go 1.26", "kwokctl", "Docker", "--kubeconfig"))
+    error_of(capsys, 1, ["cluster", "up"], "Go 1.26", "kwokctl", "Docker", "--kubeconfig")
     assert record.names() == []
 
 
@@ -718,8 +709,7 @@ def test_invalid_commands_fail_in_one_line_and_leave_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").write_text(KUBECONFIG)
     (tmp_path / "garbage").write_text("- [no\n")
-    assert main(["cluster", *arguments]) == status
-    assert problem in error_line(capsys)
+    error_of(capsys, status, ["cluster", *arguments], problem)
     assert record.names() == []
 
 
@@ -730,7 +720,5 @@ def test_down_without_a_cluster_succeeds(capsys: Capture) -> None:
 
 def test_clean_confirms_before_emptying_a_foreign_cluster(tmp_path: Path, capsys: Capture) -> None:
     known(tmp_path, "theirs", ClusterBackend.KUBECONFIG)
-    assert main(["cluster", "clean", "--name", "theirs"]) == 2
-    assert "--yes" in error_line(capsys)
-    assert main(["cluster", "clean", "--name", "theirs", "--yes"]) == 1
-    assert "does not respond" in error_line(capsys)
+    error_of(capsys, 2, ["cluster", "clean", "--name", "theirs"], "--yes")
+    error_of(capsys, 1, ["cluster", "clean", "--name", "theirs", "--yes"], "does not respond")

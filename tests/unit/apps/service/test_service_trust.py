@@ -118,24 +118,6 @@ def test_exhausted_budget_decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         assert (len(passed.items), len(asked.prioritize(args, deadline, overloaded))) == (4, 4)  # type: ignore[arg-type]
 
 
-async def test_only_answered_requests_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = collections.Counter[str]()
-    decode = opinions_module.decode_node
-
-    def counting(obj: Any) -> Any:
-        counted["nodes"] += 1
-        return decode(obj)
-
-    monkeypatch.setattr(opinions_module, "decode_node", counting)
-    async with watching(NODES, RUNNING, max_requests=2, allow_sent_clusters=True) as (_, _, ask):
-        question = {"pod": pod("web"), "cluster": {"nodes": NODES}}
-        answers = await asyncio.gather(*(ask("/v1/scores", question) for _ in range(60)))
-        assert {status for status, _ in answers} == {200}
-        scored = sum(not answer["neutral"] for _, answer in answers)
-        assert scored
-        assert counted["nodes"] == scored * len(NODES)
-
-
 # Pods that the cluster does not have ----------------------------------------------------------------------------------
 
 KEYS, VALUES = ("app", "tier", "fresh"), ("web-0", "web-1", "other")

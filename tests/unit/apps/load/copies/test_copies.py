@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.errors import raises
+from tests.support.errors import error_of, raises
 from tests.support.kubeconfig import UNREACHABLE
 from tests.support.servers.fake_api_server import clock, failing
 from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, LiveDouble, with_double
@@ -15,7 +15,6 @@ from tests.support.servers.live_cluster import CONFIG_MAPS, DEPLOYMENTS, PODS, L
 from steersman.apps.load.copies import CopyLoop, CopyOptions, CopyStats, check_names, read_manifest
 from steersman.apps.load.driver import RowLog
 from steersman.apps.load.run_state import MANAGED_BY, RUN
-from steersman.cli.main import main
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.kubernetes.client import Client
 
@@ -214,10 +213,7 @@ def test_invalid_options_are_reported_before_the_cluster_is_touched(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     written(tmp_path)
     (tmp_path / "kubeconfig").write_text(UNREACHABLE)
-    assert main(["workload", "run", "--kubeconfig", "kubeconfig", "--yes", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert problem in said
-    assert said.count("\n") == 1
+    error_of(capsys, 2, ["workload", "run", "--kubeconfig", "kubeconfig", "--yes", *arguments], problem)
 
 
 def test_options_have_ranges():
