@@ -1,4 +1,4 @@
-"""A kubeconfig whose API server is not there."""
+"""Kubeconfigs, and a client whose API server is not there."""
 
 from pathlib import Path
 
@@ -13,6 +13,13 @@ users: [{name: u, user: {}}]
 contexts: [{name: mine, context: {cluster: c, user: u}}]
 current-context: mine
 """
+
+
+def write_kubeconfig(folder: Path, url: str, context: str = "mine") -> Path:
+    """Write one of the server at a URL."""
+    file = folder / "kubeconfig"
+    file.write_text(UNREACHABLE.replace("http://127.0.0.1:1", url).replace("mine", context))
+    return file
 
 
 def unreachable() -> Client:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import pickle
 import socket
-import threading
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.objects import node_from_object
-from tests.support.servers.score_servers import answering, names_of, steersman_server
+from tests.support.servers.score_servers import answering, background, names_of, steersman_server
 
 from steersman.apps.http_policy import policy as client
 from steersman.apps.http_policy.policy import RequestEncoder, ScoreServerError, blocking_client, server_url
@@ -294,24 +293,17 @@ def test_a_refused_connection_fails_in_one_line():
 
 
 def test_non_http_server_fails_in_one_line():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(5)
+    async def greet(listening):
+        async def say(_, writer):
+            writer.write(b"SSH-2.0-OpenSSH\r\n")
+            writer.close()
 
-        def greet():
-            while True:
-                try:
-                    connection = server.accept()[0]
-                except OSError:
-                    return
-                connection.sendall(b"SSH-2.0-OpenSSH\r\n")
-                connection.close()
+        async with await asyncio.start_server(say, "127.0.0.1", 0) as server:
+            listening(server.sockets[0].getsockname()[1])
+            await server.serve_forever()
 
-        thread = threading.Thread(target=greet)
-        thread.start()
-        with pytest.raises(ScoreServerError) as error:
-            simulate(f"http://127.0.0.1:{server.getsockname()[1]}/score")
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
+    with background(greet) as url, pytest.raises(ScoreServerError) as error:
+        simulate(url)
     assert "\n" not in str(error.value)
 
 

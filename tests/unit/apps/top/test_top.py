@@ -24,6 +24,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.kubeconfig import write_kubeconfig
 from tests.support.servers.fake_api_server import KubeDouble, failing, listed
 from typer.testing import CliRunner
 
@@ -183,13 +184,6 @@ def test_columns_are_aligned_at_every_width(width: int, shapes: list[tuple[str, 
 # The command ---------------------------------------------------------------------------------------------------------
 
 
-def write_kubeconfig(folder: Path, double: KubeDouble) -> Path:
-    named = {"clusters": [{"name": "c", "cluster": {"server": double.url}}]}
-    context = {"contexts": [{"name": "test", "context": {"cluster": "c"}}], "current-context": "test"}
-    (folder / "kubeconfig").write_text(msgspec.json.encode({**named, **context}).decode())
-    return folder / "kubeconfig"
-
-
 @contextmanager
 def running_double(tmp_path: Path) -> Iterator[tuple[KubeDouble, Path]]:
     """A double in a thread of its own, and a kubeconfig for it."""
@@ -205,7 +199,7 @@ def running_double(tmp_path: Path) -> Iterator[tuple[KubeDouble, Path]]:
     thread.start()
     assert started.wait(30)
     try:
-        yield double, write_kubeconfig(tmp_path, double)
+        yield double, write_kubeconfig(tmp_path, double.url, "test")
     finally:
         ended.set()
         thread.join()
@@ -338,7 +332,7 @@ async def on_terminal(
         for i in range(nodes):
             server.put(NODES, node(f"node-{i:03}"))
         server.fault = fault
-        terminal = Terminal(write_kubeconfig(tmp_path, server), 80, 24)
+        terminal = Terminal(write_kubeconfig(tmp_path, server.url, "test"), 80, 24)
         try:
             yield server, terminal
         finally:

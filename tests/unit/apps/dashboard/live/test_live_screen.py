@@ -112,6 +112,12 @@ async def bind(double: LiveDouble, screen: LiveScreen, name: str, there: str) ->
     await until(lambda: screen._cluster.bound == bound + 1)
 
 
+def with_gpus(name: str, on: str, count: int) -> dict[str, Any]:
+    made = pod(name, on=on)
+    made["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": str(count)}
+    return made
+
+
 @asynccontextmanager
 async def watched(
     nodes: int = 2, pods: int = 0, fault: Fault | None = None
@@ -300,9 +306,7 @@ async def test_gpus_that_are_counted_are_those_of_the_card_and_the_map() -> None
         shared = node("ts-80", **{"nvidia.com/gpu.product": "A100"})
         shared["status"]["allocatable"]["nvidia.com/gpu"] = "80"
         double.put(NODES, shared)
-        new = pod("half", on="ts-80")
-        new["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "40"}
-        double.put(PODS, new)
+        double.put(PODS, with_gpus("half", "ts-80", 40))
         async with browser.events() as events:
             await until(lambda: events.pods().get("ts-80") == 1)
             snapshot = events.last("snapshot")
@@ -322,9 +326,7 @@ async def test_shares_are_of_the_nodes_that_are_counted_and_the_page_names_the_o
         closed, other = node("a7"), node("a8")
         closed["spec"] = {**closed.get("spec", {}), "unschedulable": True}
         for each, where in (("one", "a8"), ("two", "a7")):
-            new = pod(each, on=where)
-            new["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-            double.put(PODS, new)
+            double.put(PODS, with_gpus(each, where, 1))
         for made in (closed, other):
             made["status"]["allocatable"]["nvidia.com/gpu"] = "4"
             double.put(NODES, made)

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.errors import raises
+from tests.support.kubeconfig import write_kubeconfig
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 from tests.support.servers.tasks import serving
 
@@ -22,14 +23,6 @@ from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.prometheus.configuration import DEFAULT_FEATURES, read_configuration
 
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-clusters: [{{name: c, cluster: {{server: "{url}"}}}}]
-users: [{{name: u, user: {{}}}}]
-contexts: [{{name: mine, context: {{cluster: c, user: u}}}}]
-current-context: mine
-"""
 Families = dict[str, dict[tuple[str, ...], float]]
 
 
@@ -91,9 +84,8 @@ async def exporting(tmp_path: Path, nodes: int = 3) -> AsyncIterator[Exported]:
     async with LiveDouble() as double:
         for i in range(nodes):
             double.put(NODES, kwok(f"node-{i}"))
-        (tmp_path / "kubeconfig").write_text(KUBECONFIG.format(url=double.url))
         (port,) = processes.servers.free_ports([0])
-        options = ExporterConfig(str(tmp_path / "kubeconfig"), "mine", port, settings={"missed": 0.0})
+        options = ExporterConfig(str(write_kubeconfig(tmp_path, double.url)), "mine", port, settings={"missed": 0.0})
         exported = Exported(double, port)
         async with asyncio.timeout(300), serving(exporter.export(options), lambda: True):
             while not await exported.is_ready():
