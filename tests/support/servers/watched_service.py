@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 from tests.support.servers.fake_api_server import KubeDouble
-from tests.support.servers.tasks import serving
+from tests.support.servers.tasks import serving, until
 
 from steersman.apps.service.config import ServiceConfig
 from steersman.apps.service.process import Service
@@ -82,8 +82,7 @@ async def watching(
         for each in pods:
             api.put("/api/v1/pods", each)
         async with Client(api.config()) as client, asking(client, **changes) as (service, ask):
-            while service.watched is None or service.watched._node_scorer is None:
-                await asyncio.sleep(0.01)
+            await until(lambda: service.watched is not None and service.watched._node_scorer is not None)
             yield service, api, ask
 
 

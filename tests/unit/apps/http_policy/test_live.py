@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ from tests.support.servers.bindings import Get, scheduler_at_work
 from tests.support.servers.fake_prometheus import LATENCY, Told
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 from tests.support.servers.score_servers import Answer, answering, names_of
+from tests.support.servers.tasks import until
 
 from steersman.apps.http_policy import live
 from steersman.apps.http_policy.live import HttpDecider, LiveScoreClient
@@ -39,9 +40,8 @@ async def scheduling(answer: Answer) -> AsyncIterator[tuple[LiveDouble, LiveSche
 
 async def bound(double: LiveDouble, name: str) -> str:
     """Wait until a pod is bound; its node."""
-    while not (there := double.objects[PODS, name]["spec"].get("nodeName")):
-        await asyncio.sleep(0.01)
-    return str(there)
+    await until(lambda: "nodeName" in double.objects[PODS, name]["spec"])
+    return str(double.objects[PODS, name]["spec"]["nodeName"])
 
 
 def decisions(metrics: str) -> dict[str, int]:
@@ -122,11 +122,6 @@ async def test_late_server_blocks_nothing_and_is_retried_with_backoff(monkeypatc
             await bound(double, "p2")
         assert decisions((await get("metrics"))[1]) == {"scored": 1, "failed": 1, "skipped": 1}
         assert "the policy's server answers again" in [each["event"] for each in logs]
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():
-        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import sys
 import termios
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.servers.fake_api_server import KubeDouble, failing, listed
+from tests.support.servers.tasks import until
+from tests.unit.kubernetes.cache.test_cluster_cache import raw
 from typer.testing import CliRunner
 
 from steersman.apps.runtime.cluster_use import ClusterUse, handlers
@@ -58,10 +60,6 @@ def pod(
     if on:
         spec["nodeName"] = on
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": {"phase": phase}}
-
-
-def raw(obj: dict[str, Any]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(obj))
 
 
 def view_of(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> ClusterUse:
@@ -315,12 +313,6 @@ class Terminal:
         self.process.stderr.close()
         os.close(self.leader)
         os.close(self.follower)
-
-
-async def until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not what():
-            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.support.kubeconfig import unreachable
 from tests.support.servers.fake_api_server import Fault, failing, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
-from tests.support.servers.tasks import serving
+from tests.support.servers.tasks import serving, until
 
 from steersman.apps.dashboard.live import history
 from steersman.apps.dashboard.live import screen as screen_module
@@ -85,14 +84,6 @@ class Browser:
         yield events
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds, which may have to be awaited."""
-    end = time.monotonic() + SECONDS
-    while not (await found if inspect.isawaitable(found := holds()) else found):
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
 
 
 def waiting(name: str, why: str) -> dict[str, Any]:

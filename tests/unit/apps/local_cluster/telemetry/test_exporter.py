@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.errors import raises
 from tests.support.kubeconfig import write_kubeconfig
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
-from tests.support.servers.tasks import serving
+from tests.support.servers.tasks import serving, until
 
 from steersman.apps.local_cluster.nodes import KWOK_KEY
 from steersman.apps.local_cluster.telemetry import exporter, processes
@@ -64,11 +64,10 @@ class Exported:
         raise AssertionError(path)
 
     async def until(self, name: str, value: float) -> None:
-        for _ in range(200):
-            if (await self.metrics()).get(name, {}).get((), -1.0) == value:
-                return
-            await asyncio.sleep(0.02)
-        raise AssertionError((name, value, await self.metrics()))
+        async def shows() -> bool:
+            return (await self.metrics()).get(name, {}).get((), -1.0) == value
+
+        await until(shows)
 
 
 def _samples(text: str) -> Families:
@@ -88,8 +87,7 @@ async def exporting(tmp_path: Path, nodes: int = 3) -> AsyncIterator[Exported]:
         options = ExporterConfig(str(write_kubeconfig(tmp_path, double.url)), "mine", port, settings={"missed": 0.0})
         exported = Exported(double, port)
         async with asyncio.timeout(300), serving(exporter.export(options), lambda: True):
-            while not await exported.is_ready():
-                await asyncio.sleep(0.05)
+            await until(exported.is_ready)
             yield exported
 
 
