@@ -1,28 +1,31 @@
 """Local clusters: what a node's shape means, that nodes survive the API, and what is left when something fails."""
 
 import asyncio
+import math
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.errors import error_of, raises
 from tests.support.objects import node_from_object
+from tests.support.servers.bindings import hang_up
+from tests.support.servers.fake_api_server import failure
+from tests.support.servers.live_cluster import PODS, LiveDouble, pod, with_double
 
 from steersman.apps.local_cluster import cleaning, nodes, record
 from steersman.apps.local_cluster.cleaning import StallTimeout
 from steersman.apps.local_cluster.cluster import ControlPlane, bring_up, check_new, take_down
 from steersman.apps.local_cluster.control_plane import build, servers
 from steersman.apps.local_cluster.nodes import (
-    NODES,
     NodeShape,
     equal_nodes,
     next_number,
@@ -37,7 +40,7 @@ from steersman.cli.main import main
 from steersman.cli.output.display import Progress
 from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, SHARED_GPUS, Node, Taint
 from steersman.core.errors import InputError, SteersmanError, UsageError
-from steersman.kubernetes.client import ApiError, Listed, UnreachableError
+from steersman.kubernetes.client import ApiError, Client
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.topology import RACK, ZONE, Hierarchy
 
@@ -285,63 +288,30 @@ def test_deleted_foreign_cluster_can_be_forgotten(tmp_path: Path) -> None:
 # What the API is asked
 
 
-PODS_OF_DEFAULT = "/api/v1/namespaces/default/pods"
+SYSTEM_PODS = PODS.replace("default", "kube-system")
+Answer = Callable[[web.Request], web.Response]
 
 
-class FakeClient:
-    """Pods of two namespaces, which somebody makes anew `times` times."""
-
-    def __init__(self, times: int) -> None:
-        self.times = times
-        self.pods = {"default": 2, "kube-system": 3}
-        self.deleted: list[str] = []
-
-    async def list(self, path: str, query: dict[str, str] | None = None) -> Listed:
-        kinds = {
-            "/api/v1/namespaces": [{"metadata": {"name": name}} for name in self.pods],
-            "/api/v1/pods": [
-                {
-                    "metadata": {
-                        "name": f"{name}-{i}",
-                        "namespace": name,
-                        "ownerReferences": [{"kind": "ReplicaSet", "name": "web"}],
-                    }
-                }
-                for name, count in self.pods.items()
-                for i in range(count)
-            ],
-            NODES: [node_object(node, "other") for node in prepared(equal_nodes(2, SHAPE))],
-        }
-        return Listed([msgspec.Raw(msgspec.json.encode(found)) for found in kinds.get(path, ())], "1")
-
-    async def get(self, path: str, query: dict[str, str] | None = None) -> object:
-        if path.startswith("/api/v1/namespaces/"):
-            count = self.pods[path.split("/")[4]]
-            return {"items": [{}] * min(count, 1), "metadata": {"remainingItemCount": max(count - 1, 0)}}
-        raise ApiError(f"GET {path}", 404, "NotFound", "not found")
-
-    async def create(self, path: str, obj: object) -> None:
-        pass
-
-    async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
-        self.deleted.append(path)
-        if path.endswith("/pods"):
-            self.pods[path.split("/")[4]] = 2 if self.times > 0 else 0
-            self.times -= 1
+def put_pods(double: LiveDouble, count: int = 2) -> None:
+    """Put pods of a controller into two namespaces."""
+    owned = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web"}]}
+    for collection, number in ((PODS, count), (SYSTEM_PODS, 3)):
+        for i in range(number):
+            double.put(collection, {**pod(""), "metadata": {"name": f"pod-{i}", **owned}})
 
 
-class RefusingClient(FakeClient):
-    """The same for a server that fails to delete one collection, a number of times."""
+def hinder(double: LiveDouble, times: float, answer: Answer, path: str = PODS) -> None:
+    """Have the first deletions of a collection be answered so and delete nothing, or nothing that is not made anew."""
 
-    def __init__(self, path: str, error: SteersmanError, refusals: int) -> None:
-        super().__init__(times=0)
-        self.path, self.error, self.refusals = path, error, refusals
+    async def fault(request: web.Request) -> web.Response | None:
+        is_deletion = (request.method, request.path) == ("DELETE", path)
+        return answer(request) if is_deletion and double.requests.count(("DELETE", path)) <= times else None
 
-    async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
-        if path == self.path and self.deleted.count(path) < self.refusals:
-            self.deleted.append(path)
-            raise self.error
-        await super().delete(path, query)
+    double.fault = fault
+
+
+def done(_: web.Request) -> web.Response:
+    return web.json_response({})
 
 
 @pytest.fixture
@@ -353,68 +323,66 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_clean_repeats_until_empty_and_keeps_system_pods() -> None:
-    client = FakeClient(times=3)
-    assert asyncio.run(cleaning.clean(client, nothing)) == 2
-    assert client.pods == {"default": 0, "kube-system": 3}
-    assert not any("kube-system" in path for path in client.deleted)
+@with_double
+async def test_clean_repeats_until_empty_and_keeps_system_pods(double: LiveDouble, client: Client) -> None:
+    put_pods(double)
+    hinder(double, 3, done)
+    assert await cleaning.clean(client, nothing) == 2
+    assert (len(double.named(PODS)), len(double.named(SYSTEM_PODS))) == (0, 3)
+    assert ("DELETE", SYSTEM_PODS) not in double.requests
 
 
 @pytest.mark.usefixtures("impatient")
-def test_clean_names_controllers_that_recreate_pods() -> None:
-    with raises(SteersmanError, "2", "default/default-0", "ReplicaSet"):
-        asyncio.run(cleaning.clean(FakeClient(times=1 << 30), nothing))
+@with_double
+async def test_clean_names_controllers_that_recreate_pods(double: LiveDouble, client: Client) -> None:
+    put_pods(double)
+    hinder(double, math.inf, done)
+    with raises(SteersmanError, "2", "default/pod-0", "ReplicaSet"):
+        await cleaning.clean(client, nothing)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_cleaning_reports_while_the_server_still_deletes_a_collection() -> None:
+@with_double
+async def test_cleaning_reports_while_the_server_still_deletes_a_collection(double: LiveDouble, client: Client) -> None:
+    put_pods(double, 5)
     told: list[tuple[int, int]] = []
 
-    class SlowClient(FakeClient):
-        """Its call returns when all pods are gone; each look but the first two finds one pod less."""
+    async def slow(request: web.Request) -> web.Response | None:
+        """Deleting takes until all pods are gone; each look but the first two finds one pod less."""
+        left = list(double.named(PODS))
+        if request.path == PODS and request.method == "GET" and left and double.requests.count(("GET", PODS)) > 2:
+            double.remove(PODS, left[0])
+        while request.path == PODS and request.method == "DELETE" and double.named(PODS):
+            await asyncio.sleep(0.01)
+        return done(request) if request.method == "DELETE" else None
 
-        def __init__(self, times: int) -> None:
-            super().__init__(times)
-            self.looks, self.empty = 0, asyncio.Event()
-
-        async def get(self, path: str, query: dict[str, str] | None = None) -> object:
-            if path == PODS_OF_DEFAULT:
-                self.looks += 1
-                self.pods["default"] -= self.looks > 2 and self.pods["default"] > 0
-                if not self.pods["default"]:
-                    self.empty.set()
-            return await super().get(path, query)
-
-        async def delete(self, path: str, query: dict[str, str] | None = None) -> None:
-            if path == PODS_OF_DEFAULT:
-                await self.empty.wait()
-
-    client = SlowClient(times=0)
-    client.pods["default"] = 5
-    assert asyncio.run(cleaning.clean(client, lambda *progress: told.append(progress))) == 5
-    assert [done for done, _ in told][:6] == list(range(6))
+    double.fault = slow
+    assert await cleaning.clean(client, lambda *progress: told.append(progress)) == 5
+    assert [gone for gone, _ in told][:6] == list(range(6))
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("path", [PODS_OF_DEFAULT, "/apis/batch/v1/namespaces/default/jobs"])
-@pytest.mark.parametrize(
-    "error", [ApiError("DELETE", 504, "Timeout", "not yet"), UnreachableError("did not answer in time")]
-)
-def test_clean_continues_after_a_slow_collection(
-    path: str, error: SteersmanError, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("path", [PODS, "/apis/batch/v1/namespaces/default/jobs"])
+@pytest.mark.parametrize("answer", [lambda _: failure(504, "Timeout"), hang_up], ids=["504", "no answer"])
+@with_double
+async def test_clean_continues_after_a_slow_collection(
+    double: LiveDouble, client: Client, path: str, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaning, "PATIENCE_SECONDS", 30.0)  # it is not to end, however busy the machine is
-    client = RefusingClient(path, error, refusals=3)
-    assert asyncio.run(cleaning.clean(client, nothing)) == 2
-    assert client.pods["default"] == 0
+    put_pods(double)
+    hinder(double, 3, answer, path)
+    assert await cleaning.clean(client, nothing) == 2
+    assert not double.named(PODS)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_clean_ends_at_once_if_forbidden() -> None:
-    client = RefusingClient(PODS_OF_DEFAULT, ApiError("DELETE", 403, "Forbidden", "not you"), refusals=1 << 30)
+@with_double
+async def test_clean_ends_at_once_if_forbidden(double: LiveDouble, client: Client) -> None:
+    put_pods(double)
+    hinder(double, math.inf, lambda _: failure(403, "Forbidden"))
     with raises(ApiError):
-        asyncio.run(cleaning.clean(client, nothing))
-    assert client.deleted.count(PODS_OF_DEFAULT) == 1
+        await cleaning.clean(client, nothing)
+    assert double.requests.count(("DELETE", PODS)) == 1
 
 
 def test_timeout_is_extended_by_progress() -> None:
@@ -427,10 +395,10 @@ def test_timeout_is_extended_by_progress() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_nodes_without_kwok_are_reported() -> None:
-    wanted = prepared(equal_nodes(2, SHAPE))
+@with_double
+async def test_nodes_without_kwok_are_reported(client: Client) -> None:
     with raises(SteersmanError, "2", "KWOK"):
-        asyncio.run(nodes.create_nodes(FakeClient(0), wanted, "test", nothing))
+        await nodes.create_nodes(client, prepared(equal_nodes(2, SHAPE)), "test", nothing)
 
 
 # Processes
