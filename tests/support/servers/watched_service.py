@@ -10,11 +10,13 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from tests.support.servers.fake_api_server import KubeDouble
+from tests.support.kubeconfig import unreachable
+from tests.support.servers.fake_api_server import KubeDouble, listed
 from tests.support.servers.tasks import serving, until
 
 from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.process import Service
+from steersman.apps.service.process import Service, WatchedCluster
+from steersman.kubernetes.cache.cluster_cache import NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
 
 Object = dict[str, Any]
@@ -44,6 +46,16 @@ def spread(made: Object, key: str, value: str) -> Object:
     rule = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"} | selects
     made["spec"]["topologySpreadConstraints"] = [rule]
     return made
+
+
+def watched_cluster(nodes: Iterable[Object], pods: Iterable[Object] = (), policy: str = "best-fit") -> WatchedCluster:
+    """What a service knows that has listed these, and hears no more."""
+    found = Service(ServiceConfig(policy=policy, unchecked=True), unreachable()).watched
+    assert found is not None
+    for feed, objects in ((NodeFeed(found.cache), nodes), (PodFeed(found.cache), pods)):
+        listed(feed, [msgspec.Raw(msgspec.json.encode(each)) for each in objects])
+    found.renew()
+    return found
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from tests.support.errors import raises
 from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
 from tests.support.servers.fake_api_server import listed
-from tests.support.servers.watched_service import Object, asking
+from tests.support.servers.watched_service import Object, asking, watched_cluster
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
 from steersman.apps.runtime.comparison import PolicyReloader
@@ -176,19 +176,13 @@ def test_node_lists_are_versioned_and_evicted_by_use():
 
 
 def test_extender_reuses_an_unchanged_pending_pod():
-    client = unreachable()
-    watched = Service(ServiceConfig(policy="best-fit"), client).watched
-    assert watched is not None
-    listed(cluster_cache.NodeFeed(watched.cache), [raw(node("large", "64"))])
-    feed = cluster_cache.PodFeed(watched.cache)
     there = pod("web", app="web")
     there["metadata"] |= {"uid": "1", "generation": 1, "annotations": {"a": "b"}, "resourceVersion": "7"}
     claims = pod("claims")
     claims["metadata"] |= {"uid": "2", "generation": 1}
     claims["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
     old = pod("old")  # as API servers before 1.33 have it
-    listed(feed, [raw(there), raw(claims), raw(old)])
-    watched.renew()
+    watched = watched_cluster([node("large", "64")], [there, claims, old])
     found = watched.waiting(raw(there))
     assert found is not None
     with watched.query(Pods().decode(raw(there))) as (node_scorer, query):
@@ -210,18 +204,13 @@ def test_extender_reuses_an_unchanged_pending_pod():
     ):
         assert watched.waiting(raw(other)) is None
     assert watched.waiting(msgspec.Raw(b'{"metadata":{"name":"\xff"}}')) is None
-    feed.change("MODIFIED", raw(there | {"spec": spec | {"nodeName": "large"}}))
+    cluster_cache.PodFeed(watched.cache).change("MODIFIED", raw(there | {"spec": spec | {"nodeName": "large"}}))
     assert watched.waiting(raw(there)) is None, "it is bound"
 
 
 def test_names_follow_added_and_removed_nodes():
-    client = unreachable()
-    watched = Service(ServiceConfig(policy="best-fit"), client).watched
-    assert watched is not None
+    watched = watched_cluster([node("a", "16"), node("b", "8")])
     feed = cluster_cache.NodeFeed(watched.cache)
-
-    listed(feed, [raw(node("a", "16")), raw(node("b", "8"))])
-    watched.renew()
     asked, both = Pod("p", PodClass(Requests(1000, 1 << 20))), NodeSet(["a", "b"])
 
     def chosen(nodes: NodeSet) -> str:

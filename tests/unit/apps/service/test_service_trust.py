@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
-from tests.support.kubeconfig import unreachable
 from tests.support.nightly import examples
-from tests.support.servers.fake_api_server import listed
-from tests.support.servers.watched_service import Object, node, pod, spread, watching
+from tests.support.servers.watched_service import Object, node, pod, spread, watched_cluster, watching
 from tests.unit.kubernetes.cache.test_cluster_cache import raw
 
 from steersman.apps.service import api as api_module
@@ -26,13 +24,12 @@ from steersman.apps.service import metrics as metrics_module
 from steersman.apps.service import server as server_module
 from steersman.apps.service.config import ServiceConfig
 from steersman.apps.service.limits import Deadline
-from steersman.apps.service.process import Service, WatchedCluster
+from steersman.apps.service.process import WatchedCluster
 from steersman.apps.service.scoring import node_scorer as opinions_module
 from steersman.apps.service.scoring import unknown_pods
 from steersman.apps.service.scoring.node_scorer import NodeScorer, Pods
 from steersman.apps.service.scoring.unknown_pods import TimeBudget
 from steersman.cluster.pod_query import PodQuery
-from steersman.kubernetes.cache import cluster_cache
 from steersman.kubernetes.cache.cached_pod import CachedPod
 
 NODES = [node(f"n{i}", "16", gpus=4, zone=f"z{i % 2}") for i in range(4)]
@@ -123,13 +120,8 @@ def test_exhausted_budget_decodes_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 KEYS, VALUES = ("app", "tier", "fresh"), ("web-0", "web-1", "other")
 
 
-def watched(policy: str = "best-fit", pods: list[Object] | None = None) -> WatchedCluster:
-    found = Service(ServiceConfig(policy=policy, unchecked=True), unreachable()).watched
-    assert found is not None
-    listed(cluster_cache.NodeFeed(found.cache), [raw(each) for each in NODES])
-    listed(cluster_cache.PodFeed(found.cache), [raw(each) for each in (RUNNING if pods is None else pods)])
-    found.renew()
-    return found
+def watched(policy: str = "best-fit", pods: Iterable[Object] = RUNNING) -> WatchedCluster:
+    return watched_cluster(NODES, pods, policy)
 
 
 @st.composite
