@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 from tests.support.dashboard import TOKEN, asking
-from tests.support.errors import raises
+from tests.support.errors import error_of, raises
 
 import steersman
 from steersman.apps.dashboard.columns import node_columns
@@ -221,8 +221,8 @@ async def test_explanations_and_hostile_names_are_escaped() -> None:
 
 @pytest.mark.parametrize("policies", [("fgd", "fgd"), ("fgd", "best-fit", "random")])
 def test_one_policy_or_two_different_ones(policies: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["dashboard", "--workload", "default-small", "--policy", *policies]) == 2
-    assert "give one policy, or two different ones" in capsys.readouterr().err
+    arguments = ["dashboard", "--workload", "default-small", "--policy", *policies]
+    error_of(capsys, 2, arguments, "give one policy, or two different ones")
 
 
 def test_a_port_in_use_fails_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@ touched."""
 
 import asyncio
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,13 @@ def expected(nodes: int = 2, settings: DeploymentSettings = SETTINGS, seed: int 
 
 
 async def fill(
-    client: Client, output: Path | None = None, seeds: Sequence[int] = (42,), settings: DeploymentSettings = SETTINGS
-) -> object:
-    return await commands.fill(RunTarget(client, "default"), settings, seeds, MANNER, output, lambda *_: None)
+    client: Client,
+    output: Path | None = None,
+    seeds: Sequence[int] = (42,),
+    namespace: str = "default",
+    say: Callable[[str], None] = lambda _: None,
+) -> driver.FillStats:
+    return await commands.fill(RunTarget(client, namespace, say), SETTINGS, seeds, MANNER, output, lambda *_: None)
 
 
 async def killed(run: Coroutine[Any, Any, object], seconds: float) -> None:
@@ -56,33 +60,23 @@ async def killed(run: Coroutine[Any, Any, object], seconds: float) -> None:
 
 
 @with_double
-async def test_run_announces_its_duration(double: LiveDouble, client: Client) -> None:
+async def test_live_deployments_match_the_simulator_and_are_removed(double: LiveDouble, client: Client, tmp_path):
     said: list[str] = []
     fill_nodes(double)
-    place = RunTarget(client, "default", said.append)
-    await commands.fill(place, SETTINGS, (42,), MANNER, None, lambda *_: None)
-    rows = expected()
-    assert clock() == pytest.approx(planned_seconds(rows, MANNER), abs=1.0)
-    assert said[0].startswith(f"{len(rows) // 2} Deployments of ")
-    assert f"at least {planned_seconds(rows, MANNER):.0f} s" in said[0]
-    assert planned_seconds(rows, MANNER, len(rows)) == 0
-
-
-@with_double
-async def test_live_deployments_match_the_simulator_and_are_removed(double: LiveDouble, client: Client, tmp_path):
-    made: list[str] = []
-    fill_nodes(double)
-    tally = await fill(client, tmp_path / "run.csv")
+    tally = await fill(client, tmp_path / "run.csv", say=said.append)
     rows = read_rows(tmp_path / "run.csv")
     assert rows == expected()
     adds = [row for row in rows if row.action != DELETE]
     assert tally == driver.FillStats(len(adds), sum(row.pod_count for row in adds))
     for path in (DEPLOYMENTS, PODS, CONFIG_MAPS):
         assert not double.named(path)
-    made.extend(path for method, path in double.requests if method == "POST" and path == DEPLOYMENTS)
+    assert double.requests.count(("POST", DEPLOYMENTS)) == len(rows) / 2
     # From the first to the last thing: intervals within fillings, and waiting before and after each clearing.
     assert clock() == pytest.approx(len(adds) - 2 + 3 * 2.0, abs=1.0)
-    assert len(made) == len(expected()) / 2
+    assert clock() == pytest.approx(planned_seconds(rows, MANNER), abs=1.0)
+    assert said[0].startswith(f"{len(rows) // 2} Deployments of ")
+    assert f"at least {planned_seconds(rows, MANNER):.0f} s" in said[0]
+    assert planned_seconds(rows, MANNER, len(rows)) == 0
 
 
 @with_double
@@ -136,8 +130,7 @@ async def test_next_deployment_waits_for_unbound_pods_with_a_timeout(double: Liv
     assert tally.timed_out == 0
     slow, said = clock(), list[str]()
     double.bind_after = None
-    place = RunTarget(client, "default", said.append)
-    tally = await commands.fill(place, SETTINGS, (42,), MANNER, None, lambda *_: None)
+    tally = await fill(client, say=said.append)
     assert len([line for line in said if "does scheduler 'steersman' run" in line]) == 1
     assert tally.timed_out == tally.deployments
     adds = len(expected()) / 2
@@ -202,7 +195,7 @@ async def test_clean_removes_what_runs_made_in_all_namespaces_and_nothing_else(
     double.put(PODS, pod("mine"))
     double.put(others, pod("theirs", app="web"))
     double.put("/api/v1/namespaces", {"metadata": {"name": "load"}})
-    await killed(commands.fill(RunTarget(client, "load"), SETTINGS, (1,), MANNER, None, lambda *_: None), 1.5)
+    await killed(fill(client, seeds=(1,), namespace="load"), 1.5)
     load = PODS.replace("default", "load")
     count = len(double.named(load))
     assert count > 10

@@ -71,18 +71,13 @@ def second(policy: Policy) -> Policy:
     return policy.members[1]
 
 
-first_member, second_member, default_of_kube_scheduler, fitted, fitted_again, a_rule, the_policy = (
-    functools.partial(made_up, choose)
-    for choose in (
-        lambda policy: policy.members[0],
-        second,  # which a process takes
-        lambda policy: policy.members[-1],
-        lambda _: renamed(blend(0.03, 0.03), FITTED),
-        lambda _: renamed(blend(0.1, 0.0), FITTED),
-        lambda _: heuristic("best-fit"),
-        lambda policy: policy,
-    )
-)
+first_member = functools.partial(made_up, lambda policy: policy.members[0])
+second_member = functools.partial(made_up, second)  # which a process takes
+default_of_kube_scheduler = functools.partial(made_up, lambda policy: policy.members[-1])
+fitted = functools.partial(made_up, lambda _: renamed(blend(0.03, 0.03), FITTED))
+fitted_again = functools.partial(made_up, lambda _: renamed(blend(0.1, 0.0), FITTED))
+a_rule = functools.partial(made_up, lambda _: heuristic("best-fit"))
+the_policy = functools.partial(made_up, lambda policy: policy)
 
 
 def failing(_: tuple[Workload, Policy]) -> MemberChoice:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from tests.support.errors import error_of
 from tests.support.kubeconfig import unreachable
 from tests.support.servers.fake_api_server import Fault, failing, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
@@ -23,7 +24,6 @@ from steersman.apps.dashboard.live import screen as screen_module
 from steersman.apps.dashboard.live.explanations import EXPLAINED
 from steersman.apps.dashboard.live.screen import LiveScreen
 from steersman.apps.dashboard.server import application
-from steersman.cli.main import main
 from steersman.kubernetes.client import ApiError, UnreachableError
 
 TOKEN = "a-token"
@@ -518,17 +518,14 @@ async def test_unresponsive_cluster_ends_the_dashboard() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("arguments", "status", "named"),
     [
-        (("--scheduler", "http://127.0.0.1:1"), "--live"),
-        (("--live", "--scheduler", "nothing"), "--scheduler nothing"),
-        (("--live", "--kubeconfig", "/no/such/file"), "/no/such/file"),
+        (("--scheduler", "http://127.0.0.1:1"), 2, "--live"),
+        (("--live", "--scheduler", "nothing"), 2, "--scheduler nothing"),
+        (("--live", "--kubeconfig", "/no/such/file"), 1, "/no/such/file"),
     ],
 )
 def test_invalid_options_are_reported_at_once(
-    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], status: int, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["dashboard", *arguments]) in (1, 2)
-    said = capsys.readouterr().err.splitlines()
-    assert named in said[-1]
-    assert said[-1].startswith("error: ")
+    error_of(capsys, status, ["dashboard", *arguments], named)
