@@ -143,7 +143,12 @@ def _event(name: str, content: object) -> bytes:
 
 
 class LiveScreen:
-    """A live cluster."""
+    """A live cluster.
+
+    Attributes:
+        cluster: what its watches say.
+        stream: what browsers are sent of that.
+    """
 
     name = "live"
 
@@ -156,22 +161,22 @@ class LiveScreen:
     ) -> None:
         self.title = f"Live: {title}"
         self._client = Client(config)
-        self._cluster = ClusterWatch(self._client)
+        self.cluster = ClusterWatch(self._client)
         self._sources = sources
         self._history = ClusterHistory()
-        self._stream = Stream(self._cluster)
-        self._explainer = LiveExplainer(self._cluster.cache)
+        self.stream = Stream(self.cluster)
+        self._explainer = LiveExplainer(self.cluster.cache)
         self._queue = LiveQueue(self._client)
         self._telemetry = (
             None
             if telemetry is None
-            else TelemetryCollector(telemetry, lambda: addresses_of(self._cluster.cache.state.nodes))
+            else TelemetryCollector(telemetry, lambda: addresses_of(self.cluster.cache.state.nodes))
         )
 
     def routes(self) -> Sequence[web.RouteDef]:
         """Return the routes of the stream and of questions."""
         return (
-            web.get("/api/live/stream", self._stream.serve),
+            web.get("/api/live/stream", self.stream.serve),
             web.get("/api/live/history", self._get_history),
             web.get("/api/live/node", self._get_node),
             web.get("/api/live/pod", self._get_pod),
@@ -193,27 +198,27 @@ class LiveScreen:
                     group.create_task(source.run())
                 if self._telemetry is not None:
                     group.create_task(self._telemetry.run())
-                for reflector in self._cluster.reflectors:
+                for reflector in self.cluster.reflectors:
                     group.create_task(reflector.run())
-                await self._cluster.listed()
-                self._cluster.begin()
+                await self.cluster.listed()
+                self.cluster.begin()
                 await self._tick()
 
     async def _tick(self) -> None:
         renewed = time.monotonic()
         while True:
             now = time.time()
-            if self._stream.clients or self._history.is_due(now):
+            if self.stream.clients or self._history.is_due(now):
                 self._look(now)
             if time.monotonic() - renewed >= PROFILE_SECONDS:
                 renewed = time.monotonic()
-                if self._cluster.rules.renew_profile(self._cluster.cache):
+                if self.cluster.rules.renew_profile(self.cluster.cache):
                     # The profile is sent with the next snapshot.
-                    self._cluster.layout += 1
+                    self.cluster.layout += 1
             await asyncio.sleep(TICK_SECONDS)
 
     def _look(self, now: float) -> None:
-        summary, sources = self._cluster.summary(now), self._sources
+        summary, sources = self.cluster.summary(now), self._sources
         metrics = Metrics(
             sources=[each.status for each in sources], rows=[row for each in sources for row in each.rows]
         )
@@ -224,10 +229,10 @@ class LiveScreen:
                 "GPU requested": math.nan if summary.gpu is None else summary.gpu,
                 "CPU requested": math.nan if summary.cpu is None else summary.cpu,
             }
-            values |= {f"rule {rule}": rate for rule, rate in self._cluster.rules.rates().items()}
+            values |= {f"rule {rule}": rate for rule, rate in self.cluster.rules.rates().items()}
             values |= {row.series: row.value for row in metrics.rows if row.series and row.value is not None}
-            self._history.sample(now, values, self._cluster.pods_by_node(), self._cluster.waiting_by_reason())
-        self._stream.tick(summary, metrics)
+            self._history.sample(now, values, self.cluster.pods_by_node(), self.cluster.waiting_by_reason())
+        self.stream.tick(summary, metrics)
 
     async def _get_history(self, request: web.Request) -> web.Response:
         seconds, ago = (position_in_query(request, name) for name in ("seconds", "ago"))
@@ -242,7 +247,7 @@ class LiveScreen:
                 pods=[ChartLine(label=name, values=_values(line)) for name, line in pods.values.items()],
                 waiting=[ChartLine(label=name, values=_values(line)) for name, line in waiting.values.items()],
                 series={name: _values(line) for name, line in numbers.values.items()},
-                latencies=self._with_users(self._cluster.latencies(until - seconds, until)),
+                latencies=self._with_users(self.cluster.latencies(until - seconds, until)),
             )
         )
 
@@ -260,14 +265,14 @@ class LiveScreen:
 
     def _node_groups(self, by: str) -> dict[str, str]:
         """Return the group of each node: each its own where there are few."""
-        columns = self._cluster.columns()
+        columns = self.cluster.columns()
         if len(columns.name) <= SINGLE_LINES:
             return {name: name for name in columns.name}
         values, kind = (columns.groups[by], by) if by in columns.groups else (columns.model, "GPU model")
         return {name: value or f"no {kind}" for name, value in zip(columns.name, values, strict=True)}
 
     async def _get_node(self, request: web.Request) -> web.Response:
-        cluster, name = self._cluster, request.query.get("name", "")
+        cluster, name = self.cluster, request.query.get("name", "")
         slot = cluster.cache.state.slots.get(name)
         node = None if slot is None else cluster.cache.state.nodes[slot]
         if node is None and name not in cluster.cache.node_problems:
@@ -290,19 +295,19 @@ class LiveScreen:
         return json_response(card)
 
     async def _get_pod(self, request: web.Request) -> web.Response:
-        pod = self._cluster.cache.pods.get(request.query.get("name", ""))
+        pod = self.cluster.cache.pods.get(request.query.get("name", ""))
         if pod is None:
             return refused(404, "there is no such pod; it may have ended")
         return json_response(self._rows([pod])[0])
 
     async def _get_waiting(self, _: web.Request) -> web.Response:
-        oldest = sorted(self._cluster.waiting.pods.items(), key=lambda item: item[1].since)[:PODS_LISTED]
-        pods = self._cluster.cache.pods
+        oldest = sorted(self.cluster.waiting.pods.items(), key=lambda item: item[1].since)[:PODS_LISTED]
+        pods = self.cluster.cache.pods
         return json_response(self._rows([pods[key] for key, _ in oldest if key in pods]))
 
     async def _get_search(self, request: web.Request) -> web.Response:
         text = request.query.get("text", "")
-        found = self._cluster.find(text, MATCHES) if text else ()
+        found = self.cluster.find(text, MATCHES) if text else ()
         return json_response([Match(kind=kind, name=name) for kind, name in found])
 
     async def _get_explanation(self, request: web.Request) -> web.Response:
@@ -314,11 +319,11 @@ class LiveScreen:
         return json_response(await self._queue.predict(policy, order))
 
     def _rows(self, pods: Sequence[CachedPod]) -> list[PodRow]:
-        bindings = {each.pod: each for each in self._cluster.bindings}
+        bindings = {each.pod: each for each in self.cluster.bindings}
         return [self._row(pod, bindings.get(pod.key)) for pod in pods]
 
     def _row(self, pod: CachedPod, binding: SeenBinding | None) -> PodRow:
-        requests, waiting = pod.pod.requests, self._cluster.waiting.pods.get(pod.key)
+        requests, waiting = pod.pod.requests, self.cluster.waiting.pods.get(pod.key)
         return PodRow(
             name=pod.key,
             scheduler=pod.pod.scheduler_name,

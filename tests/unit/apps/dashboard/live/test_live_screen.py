@@ -94,13 +94,13 @@ def waiting(name: str, why: str) -> dict[str, Any]:
 
 async def bind(double: LiveDouble, screen: LiveScreen, name: str, there: str) -> None:
     """A pod comes, is seen waiting, and is bound."""
-    bound = screen._cluster.bound
+    bound = screen.cluster.bound
     new = pod("x")
     new["metadata"]["name"] = name
     double.put(PODS, new)
-    await until(lambda: f"default/{name}" in screen._cluster.waiting.pods)
+    await until(lambda: f"default/{name}" in screen.cluster.waiting.pods)
     double.bind(name, there)
-    await until(lambda: screen._cluster.bound == bound + 1)
+    await until(lambda: screen.cluster.bound == bound + 1)
 
 
 def with_gpus(name: str, on: str, count: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ async def watched(
             double.put(PODS, pod(f"old-{i}", on=f"node-{i % nodes}"))
         double.fault = fault
         screen = LiveScreen(double.config(), "double")
-        cluster = screen._cluster
+        cluster = screen.cluster
         async with (
             serving(screen.run(), lambda: cluster.began and (fault is not None or cluster.synced)),
             TestClient(TestServer(application([screen], TOKEN, "127.0.0.1"))) as client,
@@ -202,17 +202,17 @@ async def test_rule_choosing_another_node_disagrees() -> None:
     async with watched() as (double, screen, _):
         for name in ("first", "second"):
             await bind(double, screen, name, "node-0")
-        recent = {rule: list(there) for rule, there in screen._cluster.rules.recent.items()}
+        recent = {rule: list(there) for rule, there in screen.cluster.rules.recent.items()}
         # Both nodes are empty first; then the other one has more room.
         assert recent["kube-default"] == recent["most-even"] == [True, False]
 
 
 async def test_slow_comparisons_stop_and_are_reported() -> None:
     async with watched() as (double, screen, _):
-        screen._cluster.rules._budget._left = screen._cluster.rules._budget._share = 0.0
+        screen.cluster.rules._budget._left = screen.cluster.rules._budget._share = 0.0
         await bind(double, screen, "new", "node-1")
-        assert screen._cluster.rules.skipped == 1
-        assert not screen._cluster.rules.recent["fgd"]
+        assert screen.cluster.rules.skipped == 1
+        assert not screen.cluster.rules.recent["fgd"]
 
 
 async def test_binding_to_an_unknown_node_is_not_compared() -> None:
@@ -221,7 +221,7 @@ async def test_binding_to_an_unknown_node_is_not_compared() -> None:
         async with browser.events() as events:
             await until(lambda: (events.last("summary") or {"bound": 0})["bound"] == 1)
             assert events.last("summary")["skipped"] == 1
-            assert not screen._cluster.rules.recent["fgd"]
+            assert not screen.cluster.rules.recent["fgd"]
 
 
 async def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,12 +244,12 @@ async def test_stalled_client_costs_no_memory_and_delays_none(monkeypatch: pytes
         writer.write(
             f"GET /api/live/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
         )
-        await until(lambda: screen._stream.clients == 1)
+        await until(lambda: screen.stream.clients == 1)
         async with browser.events() as events:
-            await until(lambda: screen._stream.clients == 2)
+            await until(lambda: screen.stream.clients == 2)
             began = time.monotonic()
-            while screen._stream.clients == 2:
-                screen._cluster.layout += 1  # all nodes are sent again and again
+            while screen.stream.clients == 2:
+                screen.cluster.layout += 1  # all nodes are sent again and again
                 await asyncio.sleep(0.05)
                 assert time.monotonic() - began < SECONDS
             await bind(double, screen, "last", "node-7")
@@ -266,8 +266,8 @@ async def test_surplus_page_is_rejected_until_one_closes(monkeypatch: pytest.Mon
             async with browser.events() as second:
                 await until(lambda: second.all)
                 assert second.all == [("refused", "1 pages are open already; close one")]
-                assert screen._stream.clients == 1
-        await until(lambda: not screen._stream.clients)
+                assert screen.stream.clients == 1
+        await until(lambda: not screen.stream.clients)
         async with browser.events() as third:
             await until(lambda: third.pods())
 
@@ -321,16 +321,16 @@ async def test_shares_are_of_the_nodes_that_are_counted_and_the_page_names_the_o
         for made in (closed, other):
             made["status"]["allocatable"]["nvidia.com/gpu"] = "4"
             double.put(NODES, made)
-        await until(lambda: len(screen._cluster.account.nodes) == 4)
+        await until(lambda: len(screen.cluster.account.nodes) == 4)
         async with browser.events() as events:
             await until(lambda: events.pods().get("a7") == 1 and events.pods().get("a8") == 1)
             snapshot = events.last("snapshot")
-        account = screen._cluster.account
+        account = screen.cluster.account
         assert snapshot["warnings"][0] == account.sentence
         assert account.sentence.startswith("3 of 4 nodes counted with ")
         assert account.sentence.endswith(": a7 is cordoned")
         gpus = sum(node.gpu_total for node in account.counted)
-        assert screen._cluster.summary(0.0).gpu == round(100 / gpus, 2)
+        assert screen.cluster.summary(0.0).gpu == round(100 / gpus, 2)
 
 
 async def test_invalid_node_is_on_the_map_and_has_a_card() -> None:
@@ -388,7 +388,7 @@ async def test_live_explanation_equals_the_command() -> None:
     async with watched(pods=1) as (double, screen, browser):
         double.put(PODS, pod("waits", cpu="65"))
         double.put(PODS, pod("fits"))
-        await until(lambda: len(screen._cluster.waiting.pods) == 2)
+        await until(lambda: len(screen.cluster.waiting.pods) == 2)
         explained = await browser.ask("/api/live/explanation?pod=default/waits&policy=best-fit")
         assert (explained["node"], sum(explained["refused"].values())) == ("", 2)
         explained = await browser.ask("/api/live/explanation?pod=default/fits&policy=best-fit")
@@ -402,7 +402,7 @@ async def test_the_queue_is_predicted_in_its_order() -> None:
     async with watched(pods=1) as (double, screen, browser):
         double.put(PODS, pod("large", cpu="65"))
         double.put(PODS, pod("fits"))
-        await until(lambda: len(screen._cluster.waiting.pods) == 2)
+        await until(lambda: len(screen.cluster.waiting.pods) == 2)
         found = await browser.ask("/api/live/queue?policy=best-fit&order=smallest")
         assert [each["pod"] for each in found["pods"]] == ["default/fits", "default/large"]
         fits, large = found["pods"]
@@ -417,7 +417,7 @@ async def test_the_queue_is_predicted_in_its_order() -> None:
 async def test_without_a_node_nothing_is_explained() -> None:
     async with watched(nodes=0) as (double, screen, browser):
         double.put(PODS, pod("waits"))
-        await until(lambda: screen._cluster.waiting.pods)
+        await until(lambda: screen.cluster.waiting.pods)
         for policy in EXPLAINED:
             explained = await browser.ask(f"/api/live/explanation?pod=default/waits&policy={policy}")
             assert explained == (400, "the cluster has no node\n"), policy
@@ -470,12 +470,12 @@ async def test_optional_resources_do_not_block_the_page() -> None:
     ):
         await until(lambda: events.pods() == {"node-0": 1, "node-1": 0})
         await bind(double, screen, "early", "node-1")
-        assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 0)
+        assert (screen.cluster.rules.skipped, len(screen.cluster.rules.recent["fgd"])) == (1, 0)
         assert [each["name"] for each in (await browser.ask("/api/live/node?name=node-1"))["pods"]] == ["default/early"]
         double.fault = None
-        await until(lambda: screen._cluster.synced)
+        await until(lambda: screen.cluster.synced)
         await bind(double, screen, "late", "node-1")
-        assert (screen._cluster.rules.skipped, len(screen._cluster.rules.recent["fgd"])) == (1, 1)
+        assert (screen.cluster.rules.skipped, len(screen.cluster.rules.recent["fgd"])) == (1, 1)
 
 
 @pytest.mark.parametrize("relists", [True, False])
@@ -487,7 +487,7 @@ async def test_wait_of_a_pod_bound_during_an_outage_is_read_from_the_cluster(rel
         return failure(410, "Expired") if relists and "watch" in request.query else failure(503, "ServiceUnavailable")
 
     async with watched() as (double, screen, browser):
-        cluster, new = screen._cluster, pod("new")
+        cluster, new = screen.cluster, pod("new")
         new["metadata"]["creationTimestamp"] = came.isoformat()
         double.put(PODS, new)
         await until(lambda: "default/new" in cluster.waiting.pods)
