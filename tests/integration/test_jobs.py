@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.evaluation.test_generated import policy_file
+from tests.support.networks import network_file
 
 from steersman.cli.main import main
 from steersman.policies.features import CLUSTER, GPU, TELEMETRY, View
@@ -36,7 +36,7 @@ def test_learned_policies_decide_alike_in_two_processes(
     monkeypatch.chdir(tmp_path)
     Path("nodes.csv").write_text(NODES)
     Path("pods.csv").write_text(PODS)
-    policies = [policy_file(tmp_path, view) for view in views]
+    policies = [network_file(tmp_path, view) for view in views]
     for jobs in "12":
         command = f"evaluate {scene} --seeds 2 --jobs {jobs} --output jobs-{jobs} --policy".split()
         assert main([*command, "kube-default", *policies]) == 0

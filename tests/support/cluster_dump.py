@@ -5,6 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from steersman.workloads.formats.kubernetes.expansion import Expanded
+from steersman.workloads.formats.kubernetes.objects import Objects
+from steersman.workloads.formats.yaml_documents import Document
+
 Object = dict[str, Any]
 
 _FIELDS = {"f:metadata": {"f:labels": {".": {}, "f:app": {}}}, "f:spec": {"f:containers": {'k:{"name":"main"}': {}}}}
@@ -71,6 +75,26 @@ def pod(
 def listed(*objects: Object) -> Object:
     """A List of objects, as kubectl prints several."""
     return {"apiVersion": "v1", "kind": "List", "items": list(objects), "metadata": {"resourceVersion": ""}}
+
+
+def parsed(*content: Object) -> Objects:
+    """The objects of a file, some of which may be invalid."""
+    return Objects([Document(listed(*content), "w.yaml", "")])
+
+
+def read(*content: Object) -> Objects:
+    """The objects of a file, which are valid."""
+    found = parsed(*content)
+    assert not found.problems()
+    return found
+
+
+def expanded(*content: Object) -> Expanded:
+    """The pods of a file, those of its controllers included."""
+    found = read(*content)
+    result = found.expanded(found.nodes())
+    assert not result.problems
+    return result
 
 
 def half_full() -> tuple[list[Object], list[Object]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.errors import check_text
-from tests.unit.evaluation.test_generated import policy_file
+from tests.support.networks import network_file
 
 from steersman.cli.main import main
 from steersman.policies.features import CLUSTER
@@ -54,7 +54,7 @@ def test_deployments_are_one_command(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_networks_are_compared_with_rules_on_deployments(tmp_path: Path) -> None:
-    networks = [policy_file(tmp_path, CLUSTER, name) for name in ("mlp", "gnn")]
+    networks = [network_file(tmp_path, CLUSTER, name) for name in ("mlp", "gnn")]
     policies = ("--policy", "kube-default", "least-allocated", *networks)
     assert main([*DEPLOYMENTS, "--cpu-load", "0.2", *policies, "--output", "out"]) == 0
     rows = list(csv.DictReader(Path("out/summary.csv").read_text().splitlines()))

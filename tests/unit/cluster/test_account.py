@@ -17,6 +17,9 @@ def made(name: str, gpus: int = 0, *taints: str, cordoned: bool = False) -> Node
     return Node(name, 8000, 1 << 34, gpu_count=gpus, taints=tuple(map(Taint, taints)), unschedulable=cordoned)
 
 
+CORDONED = [made(f"c{i}", cordoned=True) for i in range(5)]
+
+
 @pytest.mark.parametrize(
     ("nodes", "invalid", "sentence"),
     [
@@ -28,16 +31,8 @@ def made(name: str, gpus: int = 0, *taints: str, cordoned: bool = False) -> Node
             [],
             "1 of 3 nodes counted with 8 of 17 GPUs: a7 is cordoned, l3 is not ready",
         ),
-        (
-            [made("a", 2), made("b", 0, cordoned=True)],
-            ["x"],
-            "1 of 3 nodes counted with 2 of 2 GPUs: b is cordoned, x is invalid",
-        ),
-        (
-            [made("a"), *(made(f"c{i}", cordoned=True) for i in range(5))],
-            [],
-            "1 of 6 nodes counted: c0, c1, c2 and 2 more are cordoned",
-        ),
+        ([made("a"), CORDONED[0]], ["x"], "1 of 3 nodes counted: c0 is cordoned, x is invalid"),
+        ([made("a"), *CORDONED], [], "1 of 6 nodes counted: c0, c1, c2 and 2 more are cordoned"),
         (
             # The node controller taints a node that is not ready, and may have been cordoned before.
             [made("a"), made("d", 0, NOT_READY[1], cordoned=True), made("t", 3, "team"), made("u", 0, "team")],

@@ -6,7 +6,7 @@ from tests.support.objects import node_from_object
 from steersman.cluster.gpu_units import gpu_milli, is_accelerator, is_unclear, mean_milli, requested_milli
 from steersman.cluster.model import Requests
 
-GFD = "nvidia.com/gpu"
+GFD, GKE = "nvidia.com/gpu", "cloud.google.com"
 
 
 def node(labels=None, **gpus):
@@ -41,14 +41,7 @@ def mig(profile):
         ({"nvidia.com/mig-1g.5gb.replicas": "2"}, {f"{mig('1g.5gb')}.shared": 14}, 1000),
         ({"cloud.google.com/gke-gpu-partition-size": "1g.5gb"}, {GFD: 7}, 1000),
         ({"cloud.google.com/gke-max-shared-clients-per-gpu": "3"}, {GFD: 3}, 1000),
-        (
-            {
-                "cloud.google.com/gke-gpu-partition-size": "1g.5gb",
-                "cloud.google.com/gke-max-shared-clients-per-gpu": "3",
-            },
-            {GFD: 21},
-            1000,
-        ),
+        ({f"{GKE}/gke-gpu-partition-size": "1g.5gb", f"{GKE}/gke-max-shared-clients-per-gpu": "3"}, {GFD: 21}, 1000),
         ({}, {"aliyun.com/gpu-mem": 30, "aliyun.com/gpu-count": 2}, 2000),
         ({}, {"tencent.com/vcuda-core": 400}, 4000),
         ({}, {"amd.com/gpu": 8}, 8000),

@@ -16,10 +16,7 @@ GPU = "nvidia.com/gpu"
     ("shape", "gpus"),
     [
         ("96cpu,768Gi,8gpu:A100", {"product": "A100", "count": "8", "memory": "40960", "present": "true"}),
-        (
-            "96cpu,768Gi,100nvidia.com/gpu:H100",
-            {"product": "H100", "count": "100", "memory": "81559", "present": "true"},
-        ),
+        ("96cpu,768Gi,99nvidia.com/gpu:H100", {"product": "H100", "count": "99", "memory": "81559", "present": "true"}),
         ("96cpu,768Gi,4nvidia.com/gpu", {"count": "4", "present": "true"}),
         ("96cpu,768Gi,4nvidia.com/gpu:ZX80", {"product": "ZX80", "count": "4", "present": "true"}),
         ("96cpu,768Gi,4amd.com/gpu:MI300X", {}),

@@ -121,9 +121,8 @@ def test_removing_placed_pods_restores_every_array(data):
 @given(data=st.data())
 def test_removed_node_with_pods_leaves_no_trace(data):
     state = with_classes([data.draw(nodes(f"n{i}")) for i in range(data.draw(st.integers(0, 3)))])
-    widest = Node(
-        "wide", 5, 5, gpu_count=3, gpu_model="A", extended=(("x.io/y", 1), ("x.io/z", 1)), labels={"zone": "1"}
-    )
+    both = (("x.io/y", 1), ("x.io/z", 1))
+    widest = Node("wide", 5, 5, gpu_count=3, gpu_model="A", extended=both, labels={"zone": "1"})
     for model in "ABC":  # make room for all that may come, so that the arrays keep their shapes
         state.add_node(Node(model, 1, 1, gpu_count=1, gpu_model=model, labels={"zone": model}))
     for name in "ABC":

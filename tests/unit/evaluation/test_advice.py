@@ -83,9 +83,8 @@ def test_gain_has_its_sign_and_interval() -> None:
 
 def test_shorter_waits_are_less_than_all_of_them() -> None:
     """Three windows with 60 to 99 % shorter waits: a symmetric interval would reach beyond 100 %."""
-    waits = Setting(
-        "waits", "% shorter waits", {"today": np.zeros(3), "order": -np.log([0.4, 0.01, 0.2])}, is_ratio=True
-    )
+    values = {"today": np.zeros(3), "order": -np.log([0.4, 0.01, 0.2])}
+    waits = Setting("waits", "% shorter waits", values, is_ratio=True)
     gain = waits.gain("order", "today")
     assert gain.mean == pytest.approx(100 * (1 - 0.0008 ** (1 / 3)))
     assert gain.interval.low < 0 < gain.mean < gain.interval.high < 100

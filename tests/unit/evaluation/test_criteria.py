@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -101,11 +102,9 @@ def test_reports_show_the_requested_objectives(tmp_path) -> None:
         ("balance=1,most-allocated", CPU_ONLY, "arrivals", ("most-allocated", "above 0")),
     ],
 )
-def test_undefined_combination_is_rejected(
-    objective: str, workload: Workload, protocol: str, named: tuple[str, ...]
-) -> None:
+def test_undefined_combination_is_rejected(objective: str, workload: Workload, protocol: Any, named: list[str]) -> None:
     with raises(UsageError, *named):
-        check_objectives(parse_objectives([objective]), (workload,), (protocol,))  # type: ignore[arg-type]
+        check_objectives(parse_objectives([objective]), (workload,), (protocol,))
 
 
 def test_protocols_without_waiting_are_left_out() -> None:

@@ -99,9 +99,8 @@ def test_a_report_of_several_workloads_has_bars(tmp_path: Path) -> None:
         for seed in (1, 2, 3)
     ]
     summary = summarise(runs, "fgd")
-    write_report(
-        tmp_path / "r.html", [Comparison(runs, summary, Headline(runs, summary, "fgd"), EXPERIMENT)], command="x"
-    )
+    comparison = Comparison(runs, summary, Headline(runs, summary, "fgd"), EXPERIMENT)
+    write_report(tmp_path / "r.html", [comparison], command="x")
     page = (tmp_path / "r.html").read_text()
     assert "openb workloads by family" in page
     assert "workloads-0" in figures_in(page)

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
+from tests.support.networks import network_file
 from tests.support.nightly import examples
 
 import steersman
-from steersman.agents.networks.score_networks import build, export
-from steersman.agents.networks.spec import FeatureCounts
-from steersman.cluster.arrays import CPU
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
 from steersman.envs.deployments import MIXED_SHAPES, DeploymentsOptions
@@ -31,9 +28,8 @@ from steersman.evaluation.generated import (
 )
 from steersman.evaluation.report.figures import WINDOW, family_of, success_rate
 from steersman.evaluation.summary import SEEDS
-from steersman.policies.features import CLUSTER, TELEMETRY, View
+from steersman.policies.features import CLUSTER, TELEMETRY
 from steersman.policies.most_even import NAME as MOST_EVEN
-from steersman.policies.policy_file import Card, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.run import Simulator
@@ -44,25 +40,6 @@ from steersman.workloads.workload import Workload
 SMALL = LatencyOptions(settings=LatencySettings(nodes=5, pods=60, warmup=0.0))
 FILLING = DeploymentsOptions(nodes=4, settings=DeploymentSettings(cpu_load=0.3))
 BALANCE = parse_objectives(["balance"])
-
-
-def policy_file(folder: Path, view: View, name: str = "mlp") -> str:
-    sizes = FeatureCounts(len(view.node), len(view.pod), len(view.context))
-    torch.manual_seed(1)
-    network = build(name, sizes, (8,), 0.0, "none", seed=1)
-    card = Card(
-        name="n",
-        view=view.name,
-        view_version=view.version,
-        network=name,
-        hidden=(8,),
-        normalisation="none",
-        objective="balance",
-        algorithm="dqn",
-    )
-    file = folder / f"{name}-{view.name}.safetensors"
-    write_policy(file, card, export(network.eval(), fold=name != "gnn"))
-    return str(file)
 
 
 @settings(max_examples=examples(15), deadline=None)
@@ -76,9 +53,8 @@ def test_seed_determines_cluster_and_deployments(seed: int, nodes: int, mixed: b
     cpu = sum(node.cpu_milli for node in made.eligible_nodes)
     requested = [pod.requests.cpu_milli for pod in made.pods]
     memory = sum(pod.requests.memory_bytes for pod in made.pods) / sum(n.memory_bytes for n in made.eligible_nodes)
-    assert (
-        sum(requested) / cpu >= 0.5 or memory >= 0.5 or len(made.pods) / sum(n.pods for n in made.eligible_nodes) >= 0.5
-    )
+    pods = len(made.pods) / sum(node.pods for node in made.eligible_nodes)
+    assert max(sum(requested) / cpu, memory, pods) >= 0.5
     assert all(pod.deletion_time is None for pod in made.pods)
 
 
@@ -113,26 +89,20 @@ def test_the_greedy_rule_takes_the_node_that_leaves_the_smallest_deviation() -> 
         chosen = names.index(where)
         assert ends[chosen] == pytest.approx(min(ends), abs=1e-12)
         used[chosen] += pod.requests.cpu_milli
-    assert CPU == 0
 
 
 def test_networks_of_both_views_decide_in_their_protocol(tmp_path: Path) -> None:
     for name in ("mlp", "gnn"):
-        evaluation = steersman.evaluate(FILLING, ["kube-default", policy_file(tmp_path, CLUSTER, name)], seeds=2)
+        evaluation = steersman.evaluate(FILLING, ["kube-default", network_file(tmp_path, CLUSTER, name)], seeds=2)
         assert evaluation.comparisons[0].headline.criterion.name == "cpu_balance_percent"
-    learned = policy_file(tmp_path, TELEMETRY)
+    learned = network_file(tmp_path, TELEMETRY)
     evaluation = steersman.evaluate(SMALL, ["kube-default", "p0", learned], seeds=2)
     headline = evaluation.comparisons[0].headline
-    assert [each.name for each in headline.criteria] == [
-        "soft_limits_kept_percent",
-        "empty_nodes",
-        "cpu_use_deviation_percent",
-        "connections_maximum_mean",
-    ]
+    names = ["soft_limits_kept_percent", "empty_nodes", "cpu_use_deviation_percent", "connections_maximum_mean"]
+    assert [each.name for each in headline.criteria] == names
     evaluation.write(tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
-    for shown in ("Pods per node", "latency to users", "soft limits kept"):
-        assert shown in page or shown in ("latency to users", "soft limits kept")
+    assert "Pods per node" in page
 
 
 def test_run_has_the_metrics_of_the_environment_and_live_page() -> None:
@@ -177,13 +147,11 @@ def test_undefined_combination_is_rejected(
         check_generated(options, parse_objectives([objective]), (policy,))
 
 
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [(FILLING, MOST_EVEN), (replace(FILLING, nodes=(2, 5)), "best-fit"), (SMALL, "p0")],
-)
-def test_intervals_of_generated_clusters_are_over_seeds(
-    options: DeploymentsOptions | LatencyOptions, rule: str
-) -> None:
+VARYING = replace(FILLING, nodes=(2, 5))
+
+
+@pytest.mark.parametrize(("options", "rule"), [(FILLING, MOST_EVEN), (VARYING, "best-fit"), (SMALL, "p0")])
+def test_intervals_are_over_seeds(options: DeploymentsOptions | LatencyOptions, rule: str) -> None:
     comparison = steersman.evaluate(options, ["kube-default", rule], seeds=3).comparisons[0]
     other = [row for row in comparison.summary if row.baseline and row.metric == comparison.headline.primary]
     assert other
@@ -193,7 +161,7 @@ def test_intervals_of_generated_clusters_are_over_seeds(
 
 def test_policy_with_another_view_is_rejected(tmp_path: Path) -> None:
     with raises(UsageError, "mlp-cluster", "latency"):
-        check_generated(SMALL, (), (resolve(policy_file(tmp_path, CLUSTER)),))
+        check_generated(SMALL, (), (resolve(network_file(tmp_path, CLUSTER)),))
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, np.nan]), max_size=120))

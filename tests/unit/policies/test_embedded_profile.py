@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tests.support.errors import raises
+from tests.support.networks import network_card
 from tests.support.weights import fgd_weights
 
 from steersman.cli.main import main
@@ -16,7 +17,7 @@ from steersman.policies import embedded_profile, planning
 from steersman.policies.base import with_profile
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.greedy_forecast import forecast_card
-from steersman.policies.policy_file import CARD, Card, prepare_policy, read_policy, write_policy
+from steersman.policies.policy_file import CARD, prepare_policy, read_policy, write_policy
 from steersman.policies.portfolios import blends
 from steersman.policies.registry import resolve
 from steersman.simulation.run import Simulator
@@ -40,9 +41,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("prepared")
     write_policy(folder / "member.safetensors", forecast_card("member"), blends()[-1].tensors())
     write_policy(folder / "gpu.safetensors", *prepare_policy(folder / "member.safetensors", part("gpuspec25")))
-    card = Card(
-        name="c", view="cluster", view_version=CLUSTER.version, network="linear", objective="o", algorithm="ppo"
-    )
+    card = network_card(CLUSTER, "linear")
     weights = np.random.default_rng(1).normal(size=(4, SIZE)).astype(np.float32)
     write_policy(folder / "plain.safetensors", card, {"head.weight": weights, "head.bias": np.zeros(4)})
     write_policy(folder / "cluster.safetensors", *prepare_policy(folder / "plain.safetensors", part("gpuspec25")))
@@ -71,9 +70,8 @@ def test_embedded_profile_round_trips(files):
 @pytest.mark.parametrize(("name", "same"), [("gpu", "member"), ("cluster", "plain")])
 def test_prepared_policy_decides_bit_for_bit_on_its_workload(files, name, same):
     workload = part("gpuspec25")
-    assert results(workload, str(files / f"{name}.safetensors")) == results(
-        workload, str(files / f"{same}.safetensors")
-    )
+    prepared, plain = (results(workload, str(files / f"{each}.safetensors")) for each in (name, same))
+    assert prepared == plain
 
 
 @pytest.mark.parametrize("name", ["gpu", "cluster"])
@@ -144,10 +142,7 @@ def put(array, value):
         (lambda a: spoil(a, "mix.share", lambda v: v.astype(np.int64)), "real numbers of shape"),
         (lambda a: spoil(a, "mix.share", lambda v: put(v, np.nan)), "not a finite number"),
         (lambda a: spoil(a, "outlook.sequences", lambda v: put(v, 1000)), "outlook.sequences: has a value outside"),
-        (
-            lambda a: spoil(a, "outlook.planned", lambda v: v[:7].copy()),
-            r"expected real numbers of shape \[1001\]",
-        ),
+        (lambda a: spoil(a, "outlook.planned", lambda v: v[:7].copy()), r"expected real numbers of shape \[1001\]"),
         (lambda a: a | {"outlook.more": np.zeros(1)}, "outlook.more: is not one that the view 'gpu' sees"),
     ],
 )
@@ -180,20 +175,12 @@ def test_model_card_not_matching_the_profile_fails_in_one_line(files, tmp_path, 
 
 def test_empty_profile_has_no_sequences(files, tmp_path):
     card, arrays = read_policy(files / "gpu.safetensors")
-    per_pod = (
-        "mix.accepts",
-        "mix.gpu_count",
-        "mix.cpu",
-        "mix.value",
-        "mix.share",
-        "outlook.group",
-        "outlook.pods_per_cpu",
-    )
+    of_mix = ("mix.accepts", "mix.gpu_count", "mix.cpu", "mix.value", "mix.share")
+    per_pod = (*of_mix, "outlook.group", "outlook.pods_per_cpu")
     empty = {name: array[:0] if name in per_pod else array for name, array in arrays.items()}
     file = tmp_path / "bad.safetensors"
-    write_policy(
-        file, msgspec.structs.replace(card, profile=msgspec.structs.replace(card.profile, typical_pods=0)), empty
-    )
+    profile = msgspec.structs.replace(card.profile, typical_pods=0)
+    write_policy(file, msgspec.structs.replace(card, profile=profile), empty)
     with raises(InputError, "outlook.sequences", "6", "0"):
         resolve(str(file))
 
@@ -229,10 +216,8 @@ def test_fit_show_and_use(capsys):
     workload = load_workload("nodes.yaml", "pods.yaml")
     member = Simulator(workload).member(resolve("steersman")).policy
     for seed in (1, 2):
-        mine, its = (
-            Simulator(workload).run(policy, seed=seed, record=True).placements
-            for policy in ("mine.safetensors", member)
-        )
+        runs = [Simulator(workload).run(each, seed=seed, record=True) for each in ("mine.safetensors", member)]
+        mine, its = (run.placements for run in runs)
         assert (mine.node, mine.devices) == (its.node, its.devices)
 
 

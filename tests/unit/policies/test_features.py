@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.errors import raises
 from tests.support.nightly import examples
+from tests.support.slow_nodes import SlowNode
 
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests
 from steersman.core.errors import UsageError
@@ -63,96 +64,59 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 class SlowCluster:
-    """Nodes with what is on them, as a person would keep them, in the order of the slots."""
+    """Nodes with what is on them, in the order of the slots."""
 
     def __init__(self, core: WorkloadCore) -> None:
         workload = core.simulators[0].workload
-        self.nodes = [workload.nodes[i] for i in core._started[0].order]
-        self.on: list[list[Pod]] = [[] for _ in self.nodes]
-        self.gpus = [[1000] * node.gpu_count for node in self.nodes]
+        self.nodes = [SlowNode(workload.nodes[i]) for i in core._started[0].order]
         self.profile = typical_pods(workload.pods)
-
-    def free(self, n: int) -> tuple[int, int, int]:
-        node, on = self.nodes[n], self.on[n]
-        used = sum(p.requests.cpu_milli for p in on), sum(p.requests.memory_bytes for p in on)
-        return node.cpu_milli - used[0], node.memory_bytes - used[1], node.pods - len(on)
-
-    def fits(self, pod: Pod, n: int) -> bool:
-        r, (cpu, memory, places), models = pod.requests, self.free(n), pod.constraints.gpu_models
-        enough = sum(left >= r.gpu_milli for left in self.gpus[n]) >= r.gpu_count
-        allowed = not models or self.nodes[n].gpu_model in models
-        return r.cpu_milli <= cpu and r.memory_bytes <= memory and places >= 1 and enough and allowed
-
-    def put(self, pod: Pod, n: int) -> list[int]:
-        r = pod.requests
-        able = sorted((left, d) for d, left in enumerate(self.gpus[n]) if left >= r.gpu_milli)
-        chosen = [d for _, d in able[: r.gpu_count]]
-        for d in chosen:
-            self.gpus[n][d] -= r.gpu_milli
-        self.on[n].append(pod)
-        return chosen
-
-    def take(self, pod: Pod, n: int, devices: list[int]) -> None:
-        self.on[n].remove(pod)
-        for d in devices:
-            self.gpus[n][d] += pod.requests.gpu_milli
-
-    def fragmented(self, n: int) -> float:
-        idle, total, cpu = sum(self.gpus[n]), 0.0, self.free(n)[0]
-        for typical in self.profile:
-            fit = sum(left >= typical.gpu_milli for left in self.gpus[n]) >= typical.gpu_count
-            model_ok = not typical.gpu_models or self.nodes[n].gpu_model in typical.gpu_models
-            if typical.gpu_count and model_ok and fit and cpu >= typical.cpu_milli:
-                total += typical.share * sum(left for left in self.gpus[n] if left < typical.gpu_milli)
-            else:
-                total += typical.share * idle
-        return total
 
     def side(self, n: int) -> dict[str, float]:
         """Features that are there before and after."""
-        node, (cpu, memory, places), gpus = self.nodes[n], self.free(n), self.gpus[n]
+        slow = self.nodes[n]
+        node, gpus = slow.node, slow.gpus
         partial = [left for left in gpus if 0 < left < 1000]
         whole = sum(left == 1000 for left in gpus)
         return {
-            "cpu_free": cpu / node.cpu_milli,
-            "memory_free": memory / node.memory_bytes,
-            "pods_free": places / node.pods,
+            "cpu_free": slow.cpu / node.cpu_milli,
+            "memory_free": slow.memory / node.memory_bytes,
+            "pods_free": 1 - len(slow.pods) / node.pods,
             "gpu_free": sum(gpus) / (1000 * len(gpus)) if gpus else 0,
-            "cpu_left": cpu / 128_000,
-            "memory_left": memory / (1 << 40),
+            "cpu_left": slow.cpu / 128_000,
+            "memory_left": slow.memory / (1 << 40),
             "gpu_left": sum(gpus) / 8000,
             "whole": whole / 8,
             "partial": len(partial) / 8,
             "largest_part": max(partial, default=0) / 1000,
-            "fragmented": self.fragmented(n) / 8000,
+            "fragmented": slow.fragmentation(self.profile) / 8000,
             "untouched": float(bool(gpus) and whole == len(gpus)),
         }
 
     def row(self, pod: Pod, n: int) -> dict[str, float]:
         """Every node feature."""
-        before, fits = self.side(n), self.fits(pod, n)
+        node, before, fits = self.nodes[n], self.side(n), self.nodes[n].fits(pod)
         mean = sum(1 - self.side(k)["cpu_free"] for k in range(len(self.nodes))) / len(self.nodes)
-        mates = [(k, p) for k, on in enumerate(self.on) for p in on if pod.owner and p.owner == pod.owner]
-        empty = not self.on[n]
-        devices = self.put(pod, n) if fits else []
-        after = self.side(n)
+        mates = [each for each in self.nodes for p in each.pods if pod.owner and p.owner == pod.owner]
+        is_empty, devices, after = not node.pods, node.best_devices(pod), before
         if fits:
-            self.take(pod, n, devices)
-        rack = self.nodes[n].labels["rack"]
+            node.take(pod, devices)
+            after = self.side(n)
+            node.take(pod, devices, -1)
+        rack = node.node.labels["rack"]
         found = {f"{k}_before": v for k, v in before.items()} | {f"{k}_after": v for k, v in after.items()}
         found |= {k: v for k, v in after.items() if k.endswith("_left")}
         deviation = [1 - side["cpu_free"] - mean for side in (before, after)]
         gradient = 8 * (before["fragmented"] - after["fragmented"])
         return found | {
-            "gpu_count": len(self.gpus[n]) / 8,
-            "empty_before": float(empty),
+            "gpu_count": len(node.gpus) / 8,
+            "empty_before": float(is_empty),
             "fgd_score": 1 / (1 + math.exp(-gradient)) if fits else 0.0,
             "cpu_deviation_before": deviation[0],
             "cpu_deviation_after": deviation[1],
             "cpu_square_before": deviation[0] ** 2,
             "cpu_square_after": deviation[1] ** 2,
-            "owner_on_node": sum(k == n for k, _ in mates) / len(mates) if mates else 0.0,
-            "owner_in_rack": sum(self.nodes[k].labels["rack"] == rack for k, _ in mates) / len(mates) if mates else 0.0,
+            "owner_on_node": sum(each is node for each in mates) / len(mates) if mates else 0.0,
+            "owner_in_rack": sum(each.node.labels["rack"] == rack for each in mates) / len(mates) if mates else 0.0,
         }
 
 
@@ -173,7 +137,7 @@ def test_encoding_matches_the_feature_table_at_every_decision(workload, seed):
         seen, pod = core.observation, asked(core)
         names = [feature.name for feature in CLUSTER.node]
         for n in range(len(slow.nodes)):
-            assert seen.mask[0, n] == slow.fits(pod, n)
+            assert seen.mask[0, n] == slow.nodes[n].fits(pod)
             expected = slow.row(pod, n)
             got = dict(zip(names, seen.nodes[0, n].tolist(), strict=True))
             assert got == pytest.approx({name: expected[name] for name in names}, abs=2e-5)
@@ -181,7 +145,7 @@ def test_encoding_matches_the_feature_table_at_every_decision(workload, seed):
         assert space["nodes"].contains(seen.nodes[0])
         assert space["context"].contains(seen.context[0])
         n = int(random.choice(np.flatnonzero(seen.mask[0])))
-        slow.put(pod, n)
+        slow.nodes[n].take(pod, slow.nodes[n].best_devices(pod))
         core.step(np.array([n]))
         if core.terminated[0]:
             return
@@ -190,7 +154,7 @@ def test_encoding_matches_the_feature_table_at_every_decision(workload, seed):
 def check_pod_and_context(core: WorkloadCore, slow: SlowCluster, pod: Pod) -> None:
     r, seen = pod.requests, core.observation
     kind = 0 if not r.gpu_count else 3 if r.gpu_count > 1 else 2 if r.gpu_milli == 1000 else 1
-    running = sum(p.owner == pod.owner for on in slow.on for p in on) if pod.owner else 0
+    running = sum(p.owner == pod.owner for node in slow.nodes for p in node.pods) if pod.owner else 0
     cores, gib = r.cpu_milli / 1000, r.memory_bytes / GIB
     logs = math.log2(1 + cores) / 7, math.log2(1 + gib) / 10
     expected = [float(i == kind) for i in range(4)]
@@ -199,14 +163,14 @@ def check_pod_and_context(core: WorkloadCore, slow: SlowCluster, pod: Pod) -> No
     sides = [slow.side(n) for n in range(len(slow.nodes))]
     used = np.array([1 - side["cpu_free"] for side in sides])
     got = {f.name: v for f, v in zip(CLUSTER.context, seen.context[0].tolist(), strict=True)}
-    idle = sum(sum(gpus) for gpus in slow.gpus)
+    idle = sum(sum(node.gpus) for node in slow.nodes)
     fragmented = 8000 * sum(side["fragmented"] for side in sides)
     assert got["cpu_deviation"] == pytest.approx(used.std(), abs=1e-5)
     assert got["cpu_mean"] == pytest.approx(used.mean(), abs=1e-5)
     assert got["fragmented"] == pytest.approx(fragmented / idle if idle else 0, abs=1e-5)
-    assert got["nodes_used"] == pytest.approx(sum(map(bool, slow.on)) / len(slow.on))
+    assert got["nodes_used"] == pytest.approx(np.mean([bool(node.pods) for node in slow.nodes]))
     assert got["feasible"] == pytest.approx(seen.mask[0].mean())
-    total = 1000 * sum(map(len, slow.gpus))
+    total = 1000 * sum(len(node.gpus) for node in slow.nodes)
     assert got["gpu_load"] == pytest.approx(1 - idle / total, abs=1e-6)
 
 

@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 
-from steersman.cli.main import main
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import GPU
 from steersman.policies.greedy_forecast import NAME
-from steersman.policies.policy_file import prepare_policy, write_policy
-from steersman.policies.registry import BUILT_IN, names, policy_path, resolve
-from steersman.simulation.run import Simulator
+from steersman.policies.registry import resolve
 from steersman.workloads.formats.openb import embedded
 from steersman.workloads.profile import typical_pods
 from steersman.workloads.workload import Workload
@@ -22,12 +19,6 @@ from steersman.workloads.workload import Workload
 def workload() -> Workload:
     whole = embedded("gpushare40")
     return Workload("few", whole.nodes[::30], whole.pods[::20])
-
-
-def test_greedy_forecast_is_built_in():
-    assert NAME in BUILT_IN
-    assert NAME in names()
-    assert resolve(NAME).name == NAME
 
 
 def test_greedy_forecast_minimises_growth_of_forecasts(workload):
@@ -48,16 +39,3 @@ def test_greedy_forecast_minimises_growth_of_forecasts(workload):
             state.place(f"{i}", c, choice.slot, choice.devices)
             decider.changed(choice.slot)
     assert len(state.placements) > 80
-
-
-def test_policy_file_stores_greedy_forecast_with_the_profile(workload, tmp_path, capsys):
-    file = tmp_path / "mine.safetensors"
-    with policy_path(NAME) as plain:
-        write_policy(file, *prepare_policy(plain, workload))
-    ours, theirs = (
-        Simulator(workload).run(spec, protocol="arrivals", seed=3, record=True).placements for spec in (NAME, str(file))
-    )
-    assert ours.node == theirs.node
-    assert ours.devices == theirs.devices
-    assert main(["policy", "show", NAME]) == 0
-    assert "filled_idle_change" in capsys.readouterr().out

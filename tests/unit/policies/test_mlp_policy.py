@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from tests.support.decision_states import of_run, pod_features
+from tests.support.networks import network_card, sizes
 from tests.support.weights import fgd_weights
 from tests.unit.policies.gpu_state.test_learned import workloads
 
 from steersman.agents.configs import EvolutionConfig
 from steersman.agents.networks.score_networks import build, export
-from steersman.agents.networks.spec import FeatureCounts
 from steersman.cli.main import main
 from steersman.core.errors import InputError
 from steersman.policies.features import GPU, POD_KINDS
 from steersman.policies.learned_weights import WEIGHTS
 from steersman.policies.linear import LinearPolicy
 from steersman.policies.network_policy import NetworkPolicy
-from steersman.policies.policy_file import CARD, Card, open_network, prepare_policy, read_policy, write_policy
+from steersman.policies.policy_file import CARD, open_network, prepare_policy, read_policy, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Execution, Simulator
@@ -45,15 +45,13 @@ def part(name, step=30):
 def random_policy(seed, hidden=HIDDEN):
     """FGD's weights, a little off, and layers that add a few points."""
     rng = np.random.default_rng(seed)
-    network = tuple(
-        (rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in pairwise((NODE + POD, *hidden, 1))
-    )
+    widths = pairwise((NODE + POD, *hidden, 1))
+    network = tuple((rng.normal(size=(b, a)) / np.sqrt(a), rng.normal(size=b)) for a, b in widths)
     return LinearPolicy("m", fgd_weights() + 0.01 * rng.normal(size=(POD_KINDS, WEIGHTS)), network=network)
 
 
 def card(hidden=HIDDEN, **more):
-    given = {"network": "mlp", "hidden": hidden, "view": GPU.name, "view_version": GPU.version} | more
-    return Card(name="m", objective="allocation", algorithm="evolution", **given)
+    return network_card(GPU, "mlp", hidden, algorithm="evolution", **more)
 
 
 def placed(workload, policy):
@@ -97,7 +95,7 @@ def test_missing_linear_part_is_zero(tmp_path):
 
 
 def test_policy_with_cluster_features_does_not_use_the_score_table(tmp_path):
-    network = build("mlp", FeatureCounts(NODE, POD, CONTEXT), HIDDEN, 0.0, "none", 1)
+    network = build("mlp", sizes(GPU), HIDDEN, 0.0, "none", 1)
     write_policy(tmp_path / "m.safetensors", card(), export(network))
     assert isinstance(resolve(str(tmp_path / "m.safetensors")), NetworkPolicy)
 
@@ -131,18 +129,15 @@ def test_mismatched_file_fails_in_one_line(tmp_path, change, more, message):
 def networks_of(seed, hidden):
     """A network without a linear part, and the same in torch and in a file, which see the cluster with weight 0."""
     layers = random_policy(seed, hidden).network
-    network = build("mlp", FeatureCounts(NODE, POD, CONTEXT), hidden, 0.0, "none", 1).eval()
+    network = build("mlp", sizes(GPU), hidden, 0.0, "none", 1).eval()
     dense = [*network.body.layers, network.head]
     with torch.no_grad():
         for layer, (weight, bias) in zip(dense, layers, strict=True):
             layer.weight.zero_()
             layer.weight[:, : weight.shape[1]] = torch.tensor(weight)
             layer.bias[:] = torch.tensor(bias)
-    return (
-        LinearPolicy("m", np.zeros((POD_KINDS, WEIGHTS)), network=layers),
-        network,
-        open_network("f", card(hidden), export(network)),
-    )
+    policy = LinearPolicy("m", np.zeros((POD_KINDS, WEIGHTS)), network=layers)
+    return policy, network, open_network("f", card(hidden), export(network))
 
 
 @settings(max_examples=6, deadline=None)
@@ -219,9 +214,8 @@ def test_unused_options_fail_in_one_line(files, capsys, more, message):
 
 @pytest.mark.parametrize("network", ["linear", "mlp"])
 def test_best_trial_of_tune_can_be_trained(files, network):
-    plan = EvolutionPlan(
-        "p", (part("default", 40),), config=EvolutionConfig(network=network, hidden="6", population=4, episodes=1)
-    )
+    config = EvolutionConfig(network=network, hidden="6", population=4, episodes=1)
+    plan = EvolutionPlan("p", (part("default", 40),), config=config)
     (files / "best.json").write_text(json.dumps(to_options(plan)))
     assert train("--options", "best.json", "--iterations", "1", "--validation-episodes", "1", "--jobs", "1") == 0
     assert read_policy(files / "run" / "policy.safetensors")[0].hidden == plan.config.widths

@@ -70,6 +70,10 @@ def bound(result: RunResult) -> set[str]:
     return {name for _, name, _ in events(result, "bound")}
 
 
+def starts(result: RunResult) -> list[tuple[float, str]]:
+    return [(time, name) for time, name, _ in events(result, "bound")]
+
+
 def metric(result: RunResult, name: str) -> float:
     return next(each.value for each in result.metrics if each.name == name)
 
@@ -115,14 +119,8 @@ def test_a_spread_pod_starts_once_other_zones_have_pods() -> None:
         pod("second", constraints=only["b"], app="x"),
     )
     result = run(Workload("spread", (node("n", zone="a"), node("m", zone="b")), pods))
-    assert [(time, name) for time, name, _ in events(result, "bound")] == [
-        (0.0, "s0"),
-        (3.0, "other"),
-        (4.0, "first"),
-        (4.0, "s1"),
-        (5.0, "second"),
-        (5.0, "s2"),
-    ]
+    alone = [(0.0, "s0"), (3.0, "other")]
+    assert starts(result) == [*alone, (4.0, "first"), (4.0, "s1"), (5.0, "second"), (5.0, "s2")]
 
 
 def test_a_waiting_pod_starts_when_its_target_arrives() -> None:
@@ -146,7 +144,7 @@ def test_rules_of_every_member_of_a_gang_count() -> None:
     target = pod("b", app="b", constraints=Constraints(node_selector=(("host", "m"),)))
     result = run(Workload("gang", (node("n"), node("m")), (*members, target)))
     assert events(result, "waiting") == [(0.0, "g1", ""), (0.0, "g0", "")]
-    assert [(time, name) for time, name, _ in events(result, "bound")] == [(2.0, "b"), (2.0, "g0"), (2.0, "g1")]
+    assert starts(result) == [(2.0, "b"), (2.0, "g0"), (2.0, "g1")]
     assert {on for _, name, on in events(result, "bound") if name == "g1"} == {"m"}
 
 
@@ -163,9 +161,10 @@ def gang(count: int, minimum: int, cpu: float = 1, **fields: Any) -> tuple[Pod, 
     return tuple(pod(f"g{i}", cpu, gang="g", gang_minimum=minimum, **fields) for i in range(count))
 
 
-@pytest.mark.parametrize(
-    ("count", "minimum", "starting"), [(5, 2, 3), (5, 3, 3), (5, 4, 0), (5, 0, 0), (2, 3, 0), (5, 1, 3), (1, 2, 0)]
-)
+STARTING = [(5, 2, 3), (5, 3, 3), (5, 4, 0), (5, 0, 0), (2, 3, 0), (5, 1, 3), (1, 2, 0)]
+
+
+@pytest.mark.parametrize(("count", "minimum", "starting"), STARTING)
 def test_a_gang_starts_with_its_minimum_and_goes_on_with_what_fits(count: int, minimum: int, starting: int) -> None:
     """Three fit; nothing starts where fewer than the minimum do, or there are fewer."""
     result = run(Workload("gang", (node("n", 3),), (*gang(count, minimum), pod("later", 0.5))))
@@ -216,12 +215,7 @@ def test_running_members_count_towards_the_minimum() -> None:
 def test_the_rest_of_a_gang_starts_when_others_end() -> None:
     members = tuple(replace(each, **TIMES) for each in gang(4, 2))
     result = run(Workload("timed", (node("n", 3),), members), "timed")
-    assert [(time, name) for time, name, _ in events(result, "bound")] == [
-        (0.0, "g0"),
-        (0.0, "g1"),
-        (0.0, "g2"),
-        (10.0, "g3"),
-    ]
+    assert starts(result) == [(0.0, "g0"), (0.0, "g1"), (0.0, "g2"), (10.0, "g3")]
 
 
 @pytest.mark.parametrize("order", ["age", "fcfs", "age:easy", "shortest"])
@@ -229,8 +223,7 @@ def test_a_waiting_gang_starts_with_its_minimum(order: str) -> None:
     first = pod("first", 3, creation_time=0.0, deletion_time=5.0)
     members = tuple(replace(each, creation_time=1.0, deletion_time=11.0) for each in gang(4, 3))
     result = run(Workload("timed", (node("n", 3),), (first, *members)), "timed", f"best-fit+{order}")
-    starts = {name: time for time, name, _ in events(result, "bound")}
-    assert starts == {"first": 0.0, "g0": 5.0, "g1": 5.0, "g2": 5.0, "g3": 15.0}
+    assert starts(result) == [(0.0, "first"), (5.0, "g0"), (5.0, "g1"), (5.0, "g2"), (15.0, "g3")]
 
 
 def test_wait_counts_the_minimum_of_a_gang() -> None:
@@ -313,10 +306,7 @@ def test_task_groups_of_yunikorn_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("available", "starting"), [(None, 0), (3, 3), (2, 3), (4, 0)])
 def test_a_volcano_job_is_a_gang(available: int | None, starting: int, tmp_path: Path) -> None:
     template = {"spec": manifest("p")["spec"]}
-    tasks = [
-        {"name": "ps", "replicas": 1, "template": template},
-        {"name": "worker", "replicas": 3, "template": template},
-    ]
+    tasks = [{"name": name, "replicas": count, "template": template} for name, count in (("ps", 1), ("worker", 3))]
     spec = {"tasks": tasks, **({} if available is None else {"minAvailable": available})}
     job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
     assert len(bound(run(load(tmp_path, job)))) == starting
@@ -344,14 +334,8 @@ def test_a_job_never_has_more_pods_than_its_parallelism(parallelism: int | None,
 def test_the_next_pod_of_a_job_comes_when_one_ends() -> None:
     pods = tuple(pod(f"j{i}", owner="Job/j", at_once=2, **TIMES) for i in range(5))
     result = run(Workload("timed", (node("n", 8),), (*pods, pod("z", **TIMES))), "timed")
-    assert [(time, name) for time, name, _ in events(result, "bound")] == [
-        (0.0, "j0"),
-        (0.0, "j1"),
-        (0.0, "z"),
-        (10.0, "j2"),
-        (10.0, "j3"),
-        (20.0, "j4"),
-    ]
+    at_once = [(0.0, "j0"), (0.0, "j1"), (0.0, "z")]
+    assert starts(result) == [*at_once, (10.0, "j2"), (10.0, "j3"), (20.0, "j4")]
     # It waits for an end of its controller, not for the scheduler.
     assert not events(result, "waiting")
     assert metric(result, "waiting_time_max_seconds") == 0
@@ -410,7 +394,7 @@ def test_a_pod_of_a_job_that_comes_later_waits_in_its_turn(order: str) -> None:
     pods = tuple(pod(f"j{i}", owner="Job/j", at_once=1, **TIMES) for i in range(2))
     other = pod("other", 4, creation_time=5.0, deletion_time=25.0)
     result = run(Workload("timed", (node("n", 4),), (*pods, other)), "timed", f"best-fit+{order}")
-    assert [(time, name) for time, name, _ in events(result, "bound")] == [(0.0, "j0"), (10.0, "other"), (30.0, "j1")]
+    assert starts(result) == [(0.0, "j0"), (10.0, "other"), (30.0, "j1")]
 
 
 def test_recorded_pods_are_compared_without_those_that_come_later() -> None:

@@ -93,9 +93,8 @@ def test_weights_are_printed_as_they_are(found: str) -> None:
 def generations_of(workload: Workload, options: SearchOptions = WHOLE) -> tuple[int, int]:
     """Return how many generations a search reports, and of how many."""
     reported: list[tuple[int, int]] = []
-    fit_weights(
-        Simulator(workload).emptied, forecast_policy(), options, lambda done, every: reported.append((done, every))
-    )
+    emptied = Simulator(workload).emptied
+    fit_weights(emptied, forecast_policy(), options, lambda done, every: reported.append((done, every)))
     assert [done for done, _ in reported] == list(range(1, len(reported) + 1))
     (every,) = {each for _, each in reported}
     return len(reported), every
@@ -209,17 +208,17 @@ def test_waits_are_fitted_in_the_order_of_the_run(order: str, monkeypatch: pytes
 @pytest.mark.parametrize("protocol", ["inflation", "timed"])
 def test_a_candidate_that_breaks_the_limit_costs_more(protocol: Protocol) -> None:
     simulator, policies = Simulator(small()).emptied, (resolve("fgd"), resolve("best-fit"), KUBE_DEFAULT)
-    plans = {
-        seed: draw(simulator.workload, protocol, seed, 1.3, 1.2 if protocol == "timed" else None) for seed in (2, 3)
-    }
+    load = 1.2 if protocol == "timed" else None
+    plans = {seed: draw(simulator.workload, protocol, seed, 1.3, load) for seed in (2, 3)}
     free, limited = (
         mean_costs(simulator, policies, plans, SearchOptions(protocol, limit=limit))
         for limit in (None, KindLimit(0.5, KUBE_DEFAULT))
     )
-    paid = [
-        np.sum([simulator.play(each, plan, seed).paid_by_kind(protocol) for seed, plan in plans.items()], axis=0)
-        for each in policies
-    ]
+
+    def paid_by(policy: Policy) -> np.ndarray:
+        return sum(simulator.play(policy, plan, seed).paid_by_kind(protocol) for seed, plan in plans.items())
+
+    paid = [paid_by(each) for each in policies]
     excess = [excess_loss(each, paid[-1], protocol, 0.5) for each in paid]
     assert excess[2] == 0.0
     assert max(excess) > 0.0
@@ -289,9 +288,8 @@ def test_parts_have_all_shapes_and_whole_gangs() -> None:
         assert all(count == size[gang] for gang, count in gangs.items())
         alone = sum(not pod.gang and pod.namespace == "default" for pod in part.pods)
         assert len(gangs) + alone == int(np.ceil(share * units))
-        assert {pod.name for pod, where in zip(part.pods, part.recorded, strict=True) if where} == {
-            f"d-{name}" for name in names
-        }
+        standing = {pod.name for pod, where in zip(part.pods, part.recorded, strict=True) if where}
+        assert standing == {f"d-{name}" for name in names}
     assert len({frozenset(node.name for node in part.nodes) for part in found}) > 1
     assert [part.nodes for part in parts(whole)] == [part.nodes for part in found]
 

@@ -26,12 +26,8 @@ def node(name, labels=None, **gpus):
 def pod(name, node="", annotations=None, **limits):
     spec = {"containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}]}
     metadata = {"name": name, "annotations": annotations or {}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": spec | ({"nodeName": node} if node else {}),
-    }
+    spec |= {"nodeName": node} if node else {}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 @pytest.fixture
@@ -53,9 +49,8 @@ REPLICAS = {f"{GPU}.product": "Tesla-T4-SHARED", f"{GPU}.replicas": "4"}
 
 
 def test_replicas_count_as_parts_and_are_placed_by_their_number(load):
-    workload = load(
-        node("n", REPLICAS, **{GPU: "4"}), node("w", **{GPU: "1"}), *(pod(f"p{i}", **{GPU: 1}) for i in range(3))
-    )
+    pods = (pod(f"p{i}", **{GPU: 1}) for i in range(3))
+    workload = load(node("n", REPLICAS, **{GPU: "4"}), node("w", **{GPU: "1"}), *pods)
     result, metrics = run(workload)
     assert metrics["pods_bound"] == 3
     on_shared = sum(each == "n" for each in result.placements.node)

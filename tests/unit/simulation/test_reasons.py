@@ -86,9 +86,8 @@ def test_reason_matches_kube_scheduler_and_explain(case: str) -> None:
     result = run(cluster(*objects, running=RunningPods.FROM_NOW), "kube-default")
     assert result.placements is not None
     nodes = sum(each["kind"] == "Node" for each in objects)
-    assert dict(zip(result.placements.pod, result.placements.reason, strict=True))["next"] == (
-        f"0/{nodes} nodes are available: {expected}."
-    )
+    reasons = dict(zip(result.placements.pod, result.placements.reason, strict=True))
+    assert reasons["next"] == f"0/{nodes} nodes are available: {expected}."
     written = cluster(*objects, running=RunningPods.AS_WRITTEN)
     number = next(i for i, each in enumerate(written.pods) if each.name == "next")
     refused = explain_pod(resolve("kube-default"), written, number).refused
@@ -133,10 +132,3 @@ def test_reason_describes_the_time_of_refusal() -> None:
         "",
         "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
     ]
-
-
-def test_a_second_pod_with_an_exclusive_volume_is_rejected_for_its_disk() -> None:
-    disk = {"name": "d", "iscsi": {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.a", "lun": 0}}
-    result = run(cluster(node("a"), pod("first", volumes=[disk], at=1), pod("second", volumes=[disk], at=2)))
-    assert result.placements is not None
-    assert result.placements.reason == ["", "0/1 nodes are available: 1 node(s) had no available disk."]

@@ -71,9 +71,8 @@ def test_only_a_given_trace_has_parts(load: float | None, is_given: bool) -> Non
     gpu = PodClass(Requests(1000, 0, gpu_count=1, gpu_milli=1000))
     # In pairs, so that the second one waits.
     pods = tuple(Pod(f"p{i}", gpu, creation_time=50 * (i // 2), deletion_time=50 * (i // 2) + 20) for i in range(300))
-    run = Simulator(Workload("w", (Node("n", 64000, 1 << 40, gpu_count=1, gpu_model="A"),), pods)).run(
-        "fgd", protocol="timed", load=load
-    )
+    node = Node("n", 64000, 1 << 40, gpu_count=1, gpu_model="A")
+    run = Simulator(Workload("w", (node,), pods)).run("fgd", protocol="timed", load=load)
     assert run.is_given is is_given
     assert bool(run.parts) is is_given
     metrics = {metric.name: metric.value for metric in run.metrics}

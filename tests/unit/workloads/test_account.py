@@ -87,9 +87,8 @@ def test_pod_keeps_gpus_its_node_no_longer_offers(running: RunningPods) -> None:
 
 def test_idle_gpus_count_existing_devices_only() -> None:
     """A device of which too much is in use has nothing left; it must not hide what is idle elsewhere."""
-    found = cluster(
-        shrunk("a", 8, 4), shrunk("b", 2, 2), pod("big", on="a", gpus=8), pod("next", gpus=2), running=KEPT[0]
-    )
+    pods = (pod("big", on="a", gpus=8), pod("next", gpus=2))
+    found = cluster(shrunk("a", 8, 4), shrunk("b", 2, 2), *pods, running=KEPT[0])
     result = run(found)
     assert result.timeline is not None
     assert result.timeline.gpu_allocation_percent.tolist() == [133.33, 166.67]
@@ -150,9 +149,8 @@ def test_pods_stay_on_nodes_that_would_refuse_them_now() -> None:
         node("spare"),
     ]
     apart = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
-    anti: dict[str, Any] = {
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    anti: dict[str, Any] = {"affinity": {"podAntiAffinity": required}}
     nodes[2]["metadata"]["labels"] = {"kubernetes.io/hostname": "relabelled"}
     pods = [
         pod("a", on="cordoned", at=1),

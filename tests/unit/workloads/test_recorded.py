@@ -71,19 +71,8 @@ def test_recorded_state_is_read_and_reported(tmp_path):
     found = read(tmp_path, *mixed())
     # Node c has no pod of the DaemonSet, whose pods do not tolerate its taint.
     assert [each.name for each in found.pods] == [
-        *(
-            "leaving",
-            "web-0",
-            "web-1",
-            "ssd",
-            "tainted",
-            "elsewhere",
-            "greedy",
-            "lost",
-            "agent-a",
-            "agent-b",
-            "static-a",
-        )
+        *("leaving", "web-0", "web-1", "ssd", "tainted", "elsewhere"),
+        *("greedy", "lost", "agent-a", "agent-b", "static-a"),
     ]
     where = {pod.name: recorded for pod, recorded in zip(found.pods, found.recorded, strict=True)}
     assert where == {
@@ -174,9 +163,8 @@ def test_from_now_moves_no_running_pod(tmp_path):
         assert allocated == 30.0  # two whole nodes are free for pods of eight GPUs
         assert {name: placed[name] for name, node in there.items() if node} == {n: w for n, w in there.items() if w}
     assert numbers(free) == numbers(now)
-    assert (numbers(now)["gpu_allocation_percent"], numbers(now)["pods_bound"], numbers(now)["pods_failed"]) == (
-        *(23.33, 56.0, 22.0),
-    )
+    named = ("gpu_allocation_percent", "pods_bound", "pods_failed")
+    assert [numbers(now)[name] for name in named] == [23.33, 56.0, 22.0]
 
 
 def test_staying_pods_are_placed_first_and_not_drawn(tmp_path):
@@ -233,9 +221,8 @@ def test_cluster_of_daemons_alone_has_no_demand_to_draw(tmp_path):
 
 @st.composite
 def placements(draw: st.DrawFn) -> Workload:
-    nodes = tuple(
-        Node(f"n{i}", 8000, 8 << 30, gpu_count=draw(st.integers(0, 3))) for i in range(draw(st.integers(1, 4)))
-    )
+    counts = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+    nodes = tuple(Node(f"n{i}", 8000, 8 << 30, gpu_count=count) for i, count in enumerate(counts))
     pods, recorded = list[Pod](), list[Recorded | None]()
     free = {each.name: [1000] * each.gpu_count for each in nodes}
     cpu = dict.fromkeys(free, 8000)
@@ -269,11 +256,8 @@ def test_recorded_placements_are_restored_per_device(workload: Workload, seed: i
     found = {metric.name: metric.value for metric in run.metrics}
     gpus = sum(each.gpu_count for each in workload.nodes)
     used = sum(pod.requests.gpu_total_milli for pod, _ in there)
-    assert (
-        np.isnan(found["gpu_allocation_percent"])
-        if not gpus
-        else (found["gpu_allocation_percent"] == round(used / gpus / 10, 2))
-    )
+    expected = round(used / gpus / 10, 2) if gpus else np.nan
+    assert found["gpu_allocation_percent"] == pytest.approx(expected, nan_ok=True)
     assert found["pods_bound"] == len(there)
     assert found["pods_failed"] == len(workload.pods) - len(there)
     assert found["nodes_used"] == len({where.node for _, where in there})
@@ -306,10 +290,8 @@ def test_table_files_and_report_include_the_current_state(tmp_path, capsys):
     summary = (tmp_path / "out" / "summary.csv").read_text()
     assert "pods,as it is,arrivals,gpu_allocation_percent,1,23.33,,,,,,,\n" in summary
     assert "pods,as it is,arrivals,pods_failed,1,22,,,,,,,\n" in summary
-    assert (
-        "pods,as it is,,arrivals,gpu_allocation_percent,percent,23.33\n"
-        in (tmp_path / "out" / "metrics.csv").read_text()
-    )
+    metrics = (tmp_path / "out" / "metrics.csv").read_text()
+    assert "pods,as it is,,arrivals,gpu_allocation_percent,percent,23.33\n" in metrics
     report = (tmp_path / "out" / "report.html").read_text()
     assert "pods: 78 pods of 2 owners, 56 running, 22 waiting" in report
     assert "<td>as it is</td><td>23.33</td>" in report
@@ -332,10 +314,7 @@ def test_table_files_and_report_include_the_current_state(tmp_path, capsys):
     ("more", "problem"),
     [
         (("--pinned", "--from-now"), "--pinned and --from-now exclude each other"),
-        (
-            ("--from-now", "--protocol", "timed"),
-            "--from-now belongs to --protocol inflation or arrivals, not to timed",
-        ),
+        (("--from-now", "--protocol", "timed"), "--from-now belongs to --protocol inflation or arrivals, not to timed"),
         (("--from-now", "--bound"), "--bound and --from-now exclude each other"),
     ],
 )

@@ -136,10 +136,8 @@ def test_waits_and_orders_read_the_same_times(tmp_path: Path) -> None:
 
 def test_a_dump_of_finished_pods_alone_is_a_history(tmp_path: Path) -> None:
     path = dump(tmp_path, NODE, *(each for each in PODS if each["metadata"]["name"] in ("one", "two")))
-    assert lives(load_workload(path, path, running=RunningPods.REPLAYED)) == {
-        "one": (0.0, 180.0),
-        "two": (300.0, 330.0),
-    }
+    found = lives(load_workload(path, path, running=RunningPods.REPLAYED))
+    assert found == {"one": (0.0, 180.0), "two": (300.0, 330.0)}
 
 
 def test_manifests_without_times_are_not_replayed(tmp_path: Path) -> None:

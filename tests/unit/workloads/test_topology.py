@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.cluster_dump import controller, node, pod
 from tests.support.errors import raises
 
 from steersman.cli.commands.workload import app
@@ -84,22 +85,10 @@ def test_a_second_run_gives_the_same_files(tmp_path: Path) -> None:
 
 
 def test_existing_labels_and_schedulers_are_kept(tmp_path: Path) -> None:
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"rack": "mine"}}}
-    node["status"] = {"allocatable": {"cpu": 1, "memory": "1Gi"}}
-    pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {"schedulerName": scheduler, "containers": [{}]},
-        }
-        for name, scheduler in (("a", "other"), ("b", "default-scheduler"), ("c", None))
-    ]
-    template = {"spec": {"containers": [{}]}}
-    pods.append(
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"template": template}}
-    )
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all([node, *pods]))
+    schedulers = {"a": "other", "b": "default-scheduler", "c": None}
+    pods = [pod(name, schedulerName=scheduler) for name, scheduler in schedulers.items()]
+    objects = [node("n", labels={"rack": "mine"}), *pods, controller("Deployment", "d")]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     (written,) = write_hierarchy([tmp_path], Hierarchy(), "rl-scheduler")
     assert (written.nodes, written.pods, written.kept_schedulers) == (1, 4, 1)
     workload = load_workload(tmp_path, None)
@@ -116,10 +105,8 @@ def test_openb_lists_become_yaml(tmp_path: Path) -> None:
     unnamed = [replace(pod.requests, gpu_resource="") for pod in after.pods]  # YAML names GPUs, openb's CSV does not
     assert unnamed == [pod.requests for pod in before.pods]
     assert [pod.constraints for pod in after.pods] == [pod.constraints for pod in before.pods]
-    assert [(n.name, n.labels["rack"], n.labels["server"]) for n in after.nodes][3:] == [
-        ("n3", "rack-0", "srv-3"),
-        ("n4", "rack-1", "srv-0"),
-    ]
+    labels = [(n.name, n.labels["rack"], n.labels["server"]) for n in after.nodes]
+    assert labels[3:] == [("n3", "rack-0", "srv-3"), ("n4", "rack-1", "srv-0")]
     assert [(n.gpu_count, n.gpu_model) for n in after.nodes] == [(2, "T4")] * 5
 
 
@@ -132,10 +119,7 @@ def test_single_files_and_a_file_a_node(tmp_path: Path) -> None:
     for i, document in enumerate((EXAMPLE / f"{NODE_LIST}.yaml").read_text().split("\n---\n")):
         (one_each / f"node-{i}.yaml").write_text(document)
     write_hierarchy([one_each], Hierarchy(4))
-    assert [(rack, server) for rack, server, _ in labels_of(one_each)][3:5] == [
-        ("rack-0", "srv-3"),
-        ("rack-1", "srv-0"),
-    ]
+    assert [labels[:2] for labels in labels_of(one_each)][3:5] == [("rack-0", "srv-3"), ("rack-1", "srv-0")]
 
 
 def test_lists_of_the_same_nodes_are_numbered_independently(tmp_path: Path) -> None:

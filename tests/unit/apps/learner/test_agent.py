@@ -19,9 +19,9 @@ from typing import cast
 import numpy as np
 import pytest
 from tests.support.errors import raises
+from tests.support.networks import network_file
 from tests.support.servers.fake_prometheus import CPU, LATENCY, Told
 from tests.unit.docs.test_features import parse
-from tests.unit.evaluation.test_generated import policy_file
 
 from steersman.agents.actor_critic import ActorCritic
 from steersman.agents.base import Agent
@@ -519,7 +519,7 @@ def test_plans_are_checked(tmp_path):
         live_plan("steersman", tmp_path / "none.safetensors")
     with raises(UsageError, "1.5"):
         live_plan("steersman", options=AgentOptions(dropout=1.5))
-    file = Path(policy_file(tmp_path, CLUSTER))
+    file = Path(network_file(tmp_path, CLUSTER))
     assert live_plan("steersman", file).network.layers == (8,)
     with raises(InputError, file, "hidden", "8", "16"):
         live_plan("steersman", file, AgentOptions(hidden=(16,)))

@@ -195,12 +195,9 @@ def spread_reason(simulator, pod, node):
             if c.honor_node_taints and not taints_tolerated(pod.constraints, other):
                 continue
             value = other.labels[c.topology_key]
-            empty = c.selector.requirements == ()
-            count = (
-                0
-                if empty
-                else sum(selects(c.selector, b.pod) and not b.pod.terminating for b in simulator.on(other.name))
-            )
+            living = [b.pod for b in simulator.on(other.name) if not b.pod.terminating]
+            is_empty = c.selector.requirements == ()
+            count = 0 if is_empty else sum(selects(c.selector, each) for each in living)
             domains[value] = domains.get(value, 0) + count
         fewest = min(domains.values(), default=0)
         if len(domains) < c.min_domains:
@@ -225,17 +222,11 @@ def pod_affinity_reason(simulator, pod, node):
         has_keys = all(t.topology_key in node.labels for t in own)
         if started or not has_keys or not all(selects(t.selector, pod) for t in own):
             return "node(s) didn't match pod affinity rules"
-    if any(
-        selects(t.selector, b.pod) and near(b, t.topology_key)
-        for t in pod.constraints.anti_affinity
-        for b in simulator.bound
-    ):
+    mine = [(t, b) for b in simulator.bound for t in pod.constraints.anti_affinity]
+    if any(selects(t.selector, b.pod) and near(b, t.topology_key) for t, b in mine):
         return "node(s) didn't match pod anti-affinity rules"
-    if any(
-        selects(t.selector, pod) and near(b, t.topology_key)
-        for b in simulator.bound
-        for t in b.pod.constraints.anti_affinity
-    ):
+    theirs = [(t, b) for b in simulator.bound for t in b.pod.constraints.anti_affinity]
+    if any(selects(t.selector, pod) and near(b, t.topology_key) for t, b in theirs):
         return "node(s) didn't satisfy existing pods anti-affinity rules"
     return ""
 
@@ -350,21 +341,12 @@ pod_terms = st.builds(
     st.builds(PodSelector, requirement_lists, st.sampled_from((frozenset("x"), frozenset("y"), frozenset("xy"), None))),
     keys,
 )
-ports = st.builds(
-    HostPort,
-    st.sampled_from((80, 81)),
-    st.sampled_from(("TCP", "UDP")),
-    st.sampled_from(("0.0.0.0", "10.0.0.1", "10.0.0.2")),
-)
-volumes = st.builds(
-    ExclusiveVolume,
-    st.sampled_from(("iscsi", "gcePersistentDisk")),
-    st.sampled_from((("a",), ("b",))),
-    st.just(()),
-    st.booleans(),
-) | st.builds(
-    ExclusiveVolume, st.just("rbd"), st.just(("rbd", "image")), some(st.sampled_from(("m0", "m1", "m2"))), st.booleans()
-)
+addresses = st.sampled_from(("0.0.0.0", "10.0.0.1", "10.0.0.2"))
+ports = st.builds(HostPort, st.sampled_from((80, 81)), st.sampled_from(("TCP", "UDP")), addresses)
+kinds, disks = st.sampled_from(("iscsi", "gcePersistentDisk")), st.sampled_from((("a",), ("b",)))
+monitors = some(st.sampled_from(("m0", "m1", "m2")))
+volumes = st.builds(ExclusiveVolume, kinds, disks, st.just(()), st.booleans())
+volumes |= st.builds(ExclusiveVolume, st.just("rbd"), st.just(("rbd", "image")), monitors, st.booleans())
 
 
 def spreads(namespace):
@@ -461,9 +443,7 @@ class Both:
 
 
 @pytest.mark.parametrize("theme", ["", "ports", "volumes", "affinity", "anti-affinity", "spread"])
-@settings(
-    max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
 def test_masks_and_reasons_match_the_oracle_after_any_history(theme, data):
     both = Both([data.draw(nodes(name, theme=theme)) for name in NAMES[: data.draw(st.integers(1, 5))]])
@@ -533,12 +513,8 @@ APP = selector(Requirement("app", "In", ("a",)))
 
 def cluster(*zones):
     """Nodes n0, n1, ... in these zones (None: no label), each its own host."""
-    return ClusterState(
-        [
-            Node(f"n{i}", 9, 9, labels={"host": f"n{i}"} | ({"zone": zone} if zone else {}))
-            for i, zone in enumerate(zones)
-        ]
-    )
+    labels = [{"host": f"n{i}"} | ({"zone": zone} if zone else {}) for i, zone in enumerate(zones)]
+    return ClusterState([Node(each["host"], 9, 9, labels=each) for each in labels])
 
 
 def put(state, slot, constraints=ANYWHERE, **labels):
@@ -577,49 +553,56 @@ def test_a_pods_own_host_ports_do_not_exclude_each_other():
     assert feasible(cluster("a"), both) == [0]
 
 
-def test_affinity_needs_a_matching_pod_in_the_domain():
-    state = cluster("a", "a", "b", None)
-    put(state, 1, app="a")
-    assert feasible(state, Constraints(affinity=(PodAffinityTerm(APP, "zone"),))) == [0, 1]
+def spread(skew=1, key="zone", selector=APP, hard=True, **more):
+    return Constraints(spread=(TopologySpread(skew, key, hard, selector, **more),))
 
 
-def test_first_pod_of_an_affinity_group_needs_only_the_topology_keys():
-    affinity = Constraints(affinity=(PodAffinityTerm(APP, "zone"),))
-    assert feasible(cluster("a", None), affinity, app="a") == [0]
-    assert feasible(cluster("a", None), affinity, app="b") == []  # not of the group
+def near(*keys, selector=APP):
+    return Constraints(affinity=tuple(PodAffinityTerm(selector, key) for key in keys))
 
 
-def test_later_pods_of_a_group_follow_the_first():
-    state = cluster("a", "a", "b")
-    put(state, 1, app="a")
-    assert feasible(state, Constraints(affinity=(PodAffinityTerm(APP, "zone"),)), app="a") == [0, 1]
-    other_key = Constraints(affinity=(PodAffinityTerm(APP, "host"), PodAffinityTerm(APP, "zone")))
-    assert feasible(state, other_key, app="a") == [1]
+NEAR_ZONE, OF_ZONE = near("zone"), PodAffinityTerm(APP, "zone")
+BOTH_LABELS = Constraints(affinity=(OF_ZONE, PodAffinityTerm(selector(Requirement("tier", "In", ("1",))), "zone")))
+PREFERRED_ZONE = (PreferredPodTerm(100, OF_ZONE),)
+PREFERS = Constraints(preferred_affinity=PREFERRED_ZONE, preferred_anti_affinity=PREFERRED_ZONE)
+EMPTY, NIL = selector(), PodSelector(None, frozenset(("default",)))
+THREE = ((0, "a"), (1, "a"), (2, "a"))
+RULES = [
+    # Zones of nodes (-: none), slots and labels of placed pods, what the pod wants, its labels, where it may be.
+    ("aab-", [(1, "a")], NEAR_ZONE, "", [0, 1]),  # a matching pod is in the domain
+    ("a-", [], NEAR_ZONE, "a", [0]),  # the first pod of a group needs only the topology key
+    ("a-", [], NEAR_ZONE, "b", []),  # it is not of the group
+    ("a-", [(1, "a")], NEAR_ZONE, "a", [0]),  # the group has not started as long as its pods have no domain
+    ("aab", [(1, "a")], NEAR_ZONE, "a", [0, 1]),  # later pods follow the first
+    ("aab", [(1, "a")], near("host", "zone"), "a", [1]),
+    ("ab", [(0, "a"), (0, "1")], BOTH_LABELS, "", []),  # nobody matches all terms at once
+    ("ab", [(0, "a"), (0, "1")], BOTH_LABELS, "a1", [0, 1]),  # so a pod that does may start
+    ("ab", [(0, "a"), (0, "1"), (1, "a1")], BOTH_LABELS, "", [1]),
+    ("aab-", [(0, "a"), (3, "a")], Constraints(anti_affinity=(OF_ZONE,)), "", [2, 3]),  # no node without the key
+    ("a-", [(0, "a")], PREFERS, "a", [0, 1]),  # preferred terms exclude nothing
+    ("aab-", THREE, spread(), "a", [2]),  # the skew is against the emptiest domain
+    ("aab-", THREE, spread(2), "a", [0, 1, 2]),
+    ("aab-", THREE, spread(), "b", [0, 1, 2]),  # the pod itself is not counted
+    ("aab-", THREE, spread(hard=False), "a", [0, 1, 2, 3]),
+    ("ab", THREE[:2], spread(min_domains=2), "a", [0, 1]),
+    ("ab", THREE[:2], spread(min_domains=3), "a", []),  # as long as there are fewer, the minimum is zero
+    ("ab", [(0, "")], spread(selector=EMPTY), "", [0, 1]),  # it matches the pod, and counts none
+    ("ab", [(0, "")], spread(selector=EMPTY, min_domains=3), "", [0, 1]),
+    ("ab", [(0, "")], spread(selector=NIL), "", [0, 1]),
+]
 
 
-def test_affinity_group_starts_once_a_pod_has_a_domain():
-    state = cluster("a", None)
-    put(state, 1, app="a")
-    assert feasible(state, Constraints(affinity=(PodAffinityTerm(APP, "zone"),)), app="a") == [0]
+def labels_of(text):
+    """Return the labels that letters (app) and digits (tier) stand for."""
+    return {"tier" if each.isdigit() else "app": each for each in text}
 
 
-def test_affinity_counts_pods_that_match_all_terms_at_once():
-    tier = selector(Requirement("tier", "In", ("1",)))
-    affinity = Constraints(affinity=(PodAffinityTerm(APP, "zone"), PodAffinityTerm(tier, "zone")))
-    state = cluster("a", "b")
-    put(state, 0, app="a")
-    put(state, 0, tier="1")
-    assert feasible(state, affinity) == []  # nobody is both
-    assert feasible(state, affinity, app="a", tier="1") == [0, 1]  # so a pod that is may start
-    put(state, 1, app="a", tier="1")
-    assert feasible(state, affinity) == [1]
-
-
-def test_anti_affinity_excludes_the_domain_but_no_node_without_the_key():
-    state = cluster("a", "a", "b", None)
-    put(state, 0, app="a")
-    put(state, 3, app="a")
-    assert feasible(state, Constraints(anti_affinity=(PodAffinityTerm(APP, "zone"),))) == [2, 3]
+@pytest.mark.parametrize(("zones", "placed", "constraints", "own", "slots"), RULES)
+def test_rules_about_pods_of_other_nodes(zones, placed, constraints, own, slots):
+    state = cluster(*(None if zone == "-" else zone for zone in zones))
+    for slot, labels in placed:
+        put(state, slot, **labels_of(labels))
+    assert feasible(state, constraints, **labels_of(own)) == slots
 
 
 def test_anti_affinity_of_placed_pods_excludes_matching_pods():
@@ -630,14 +613,6 @@ def test_anti_affinity_of_placed_pods_excludes_matching_pods():
     assert feasible(state, ANYWHERE, "elsewhere", app="a") == [0, 1, 2, 3]
     state.remove("pod-0")
     assert feasible(state, ANYWHERE, app="a") == [0, 1, 2, 3]
-
-
-def test_preferred_terms_exclude_nothing():
-    preferred = (PreferredPodTerm(100, PodAffinityTerm(APP, "zone")),)
-    constraints = Constraints(preferred_affinity=preferred, preferred_anti_affinity=preferred)
-    state = cluster("a", None)
-    put(state, 0, constraints, app="a")
-    assert feasible(state, constraints, app="a") == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -657,42 +632,6 @@ def test_empty_and_nil_selectors_and_namespaces(chosen, refused):
     assert sorted({0, 1, 2} - set(allowed)) == refused
 
 
-def spread(skew=1, key="zone", selector=APP, hard=True, **more):
-    return Constraints(spread=(TopologySpread(skew, key, hard, selector, **more),))
-
-
-def test_spread_keeps_the_skew_against_the_emptiest_domain():
-    state = cluster("a", "a", "b", None)
-    put(state, 0, app="a")
-    put(state, 1, app="a")
-    put(state, 2, app="a")
-    assert feasible(state, spread(), app="a") == [2]
-    assert feasible(state, spread(2), app="a") == [0, 1, 2]
-    assert feasible(state, spread(), app="b") == [0, 1, 2]  # the pod itself is not counted
-    assert feasible(state, spread(hard=False), app="a") == [0, 1, 2, 3]
-
-
-def test_min_domains_counts_from_zero_while_there_are_fewer():
-    state = cluster("a", "b")
-    put(state, 0, app="a")
-    put(state, 1, app="a")
-    assert feasible(state, spread(min_domains=2), app="a") == [0, 1]
-    assert feasible(state, spread(min_domains=3), app="a") == []
-
-
-def test_empty_spread_selector_matches_the_pod_but_counts_none():
-    state = cluster("a", "b")
-    put(state, 0)
-    assert feasible(state, spread(selector=selector())) == [0, 1]
-    assert feasible(state, spread(selector=selector(), min_domains=3)) == [0, 1]
-
-
-def test_nil_spread_selector_counts_no_pod():
-    state = cluster("a", "b")
-    put(state, 0)
-    assert feasible(state, spread(selector=PodSelector(None, frozenset(("default",))))) == [0, 1]
-
-
 def test_domains_that_the_pods_node_selector_excludes_do_not_count_unless_ignored():
     state = ClusterState([Node(f"n{i}", 9, 9, labels={"zone": z, "disk": d}) for i, (z, d) in enumerate(("ax", "by"))])
     put(state, 0, app="a")
@@ -704,15 +643,13 @@ def test_domains_that_the_pods_node_selector_excludes_do_not_count_unless_ignore
 
 def test_domains_with_taints_count_unless_taints_are_honoured():
     taints = (Taint("x"), Taint("y", "", "NoExecute"), Taint("z", "", "PreferNoSchedule"))
-    state = ClusterState(
-        [Node(z, 9, 9, labels={"zone": z}, taints=t) for z, t in (("a", taints[2:]), ("b", taints[:2]))]
-    )
+    by_zone = {"a": taints[2:], "b": taints[:2]}
+    state = ClusterState([Node(zone, 9, 9, labels={"zone": zone}, taints=each) for zone, each in by_zone.items()])
     put(state, 0, app="a")
     assert feasible(state, spread(), app="a") == []
     assert feasible(state, spread(honor_node_taints=True), app="a") == [0]
-    tolerant = Constraints(
-        tolerations=(Toleration("x", "Exists"), Toleration("y", "Exists")), spread=spread(honor_node_taints=True).spread
-    )
+    tolerations = (Toleration("x", "Exists"), Toleration("y", "Exists"))
+    tolerant = replace(spread(honor_node_taints=True), tolerations=tolerations)
     assert feasible(state, tolerant, app="a") == [1]
 
 

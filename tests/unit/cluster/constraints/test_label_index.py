@@ -69,9 +69,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(("labels", "selector")), st.booleans(
 
 
 @given(STEPS)
-def test_matches_and_counts_are_plain_ones_after_any_history(
-    steps: list[tuple[str, bool, LabelSet, CountedPods]],
-) -> None:
+def test_counts_are_plain_ones_after_any_history(steps: list[tuple[str, bool, LabelSet, CountedPods]]) -> None:
     state = ClusterState([Node("a", 9000, 1 << 40), Node("b", 9000, 1 << 40)])
     plain = state.class_id(PodClass(Requests(cpu_milli=1)))
     state.terms.selector_id(PodSelector((), None))  # something is counted from the beginning
@@ -156,9 +154,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[CountedPods]:
 
 
 @pytest.mark.parametrize("is_provisional", [False, True])
-def test_trials_of_selectors_do_not_grow_with_pods_and_terms_of_others(
-    trials: list[CountedPods], *, is_provisional: bool
-) -> None:
+def test_trials_of_selectors_do_not_grow_with_pods(trials: list[CountedPods], *, is_provisional: bool) -> None:
     costs = []
     for others in (10, 200):
         state = ClusterState([Node("a", 9_000_000, 1 << 40, pods=1000, labels={"kubernetes.io/hostname": "a"})])

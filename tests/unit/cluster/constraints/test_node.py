@@ -67,12 +67,6 @@ def test_tolerations(toleration, allowed):
     assert allows(Constraints(tolerations=(toleration,)), tainted) == [allowed]
 
 
-def test_numeric_tolerations_are_behind_a_gate_that_is_off():
-    tainted = node(taints=(Taint("level", "5"),))
-    assert allows(Constraints(tolerations=(Toleration("level", "Gt", "3"),)), tainted) == [False]
-    assert allows(Constraints(tolerations=(Toleration("level", "Lt", "7"),)), tainted) == [False]
-
-
 def test_every_hard_taint_must_be_tolerated_and_soft_ones_need_not():
     some = Constraints(tolerations=(Toleration("a", "Exists"),))
     assert allows(
@@ -136,14 +130,7 @@ def test_operators_of_node_affinity(requirement, allowed):
 
 @pytest.mark.parametrize(
     ("label", "matches"),
-    [
-        ("9223372036854775807", True),
-        ("9223372036854775808", False),
-        ("+5", True),
-        ("0005", True),
-        ("5.0", False),
-        ("", False),
-    ],
+    [(str(2**63 - 1), True), (str(2**63), False), ("+5", True), ("0005", True), ("5.0", False), ("", False)],
 )
 def test_numbers_in_labels_are_64_bit_integers(label, matches):
     assert allows(affinity(term(Requirement("size", "Gt", ("4",)))), node(labels={"size": label})) == [matches]
@@ -193,21 +180,15 @@ def test_node_name_and_gpu_models():
 
 def test_the_first_filter_that_fails_is_the_reason():
     wanted = Constraints(node_selector=(("a", "1"),), node_name="ok", gpu_models=("A",))
-    nodes = [
-        node("ok", {"a": "1"}, gpu_model="A"),
-        node("cordoned", unschedulable=True),
-        node("other", taints=(Taint("x"),)),
-        None,
-    ]
-    assert constraint_reasons(nodes, wanted) == [
-        "",
-        "node(s) were unschedulable",
-        "node(s) didn't match the requested node name",
-        "",
-    ]
-    assert constraint_reasons([node("ok", taints=(Taint("x"),))], wanted) == ["node(s) had untolerated taint(s)"]
-    assert constraint_reasons([node("ok")], wanted) == ["node(s) didn't match Pod's node affinity/selector"]
-    assert constraint_reasons([node("ok", {"a": "1"})], wanted) == ["node(s) didn't have the requested GPU model"]
+    reasons = {
+        "": node("ok", {"a": "1"}, gpu_model="A"),
+        "node(s) were unschedulable": node("cordoned", unschedulable=True),
+        "node(s) didn't match the requested node name": node("other", taints=(Taint("x"),)),
+        "node(s) had untolerated taint(s)": node("ok", taints=(Taint("x"),)),
+        "node(s) didn't match Pod's node affinity/selector": node("ok"),
+        "node(s) didn't have the requested GPU model": node("ok", {"a": "1"}),
+    }
+    assert constraint_reasons([*reasons.values(), None], wanted) == [*reasons, ""]
 
 
 def test_affinity_to_names_restricts_visited_nodes():

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.cluster_dump import Object
 from tests.support.errors import raises
 from tests.support.objects import node_from_object
 
@@ -92,19 +93,14 @@ def test_expressions_without_a_value_fail(expression: str) -> None:
 
 def device_class(name: str = "gpu.example.com", resource: str = "", expression: str = "", **meta: Any) -> DeviceClass:
     selector = expression or "device.driver == 'gpu.example.com'"
-    spec: dict[str, Any] = {"selectors": [{"cel": {"expression": selector}}]}
+    spec: Object = {"selectors": [{"cel": {"expression": selector}}]}
     return msgspec.convert(
-        {
-            "metadata": {"name": name, **meta},
-            "spec": spec | ({"extendedResourceName": resource} if resource else {}),
-        },
+        {"metadata": {"name": name, **meta}, "spec": spec | ({"extendedResourceName": resource} if resource else {})},
         DeviceClass,
     )
 
 
-def resource_slice(
-    node: str = "a", *devices: dict[str, Any], pool: dict[str, Any] | None = None, **spec: Any
-) -> ResourceSlice:
+def resource_slice(node: str = "a", *devices: Object, pool: Object | None = None, **spec: Any) -> ResourceSlice:
     named = {"name": node, "generation": 1, "resourceSliceCount": 1, **(pool or {})}
     body = {"driver": "gpu.example.com", "nodeName": node, "pool": named, "devices": list(devices), **spec}
     return msgspec.convert({"metadata": {"name": f"slice-{node}"}, "spec": body}, ResourceSlice)
@@ -194,7 +190,7 @@ def test_allocated_and_tainted_devices_are_not_offered() -> None:
         ([{"resourceSliceCount": 2}, {"resourceSliceCount": 2}], 0),  # two devices of one name
     ],
 )
-def test_slices_of_a_pool_count_together(pools: list[dict[str, Any]], count: int) -> None:
+def test_slices_of_a_pool_count_together(pools: list[Object], count: int) -> None:
     slices = [resource_slice("a", {"name": "gpu-0"}, pool=each) for each in pools]
     found = offers([device_class()], slices)
     assert sum(len(each) for each in found.devices.get("a", {}).values()) == count
@@ -211,9 +207,7 @@ def test_slices_of_a_pool_count_together(pools: list[dict[str, Any]], count: int
         ({}, {}, "device.attributes['a'].b == 'c'", "no such key: b"),
     ],
 )
-def test_unmodelled_devices_are_reported(
-    device: dict[str, Any], spec: dict[str, Any], expression: str, why: str
-) -> None:
+def test_unmodelled_devices_are_reported(device: Object, spec: Object, expression: str, why: str) -> None:
     found = offers(
         [device_class(resource="nvidia.com/gpu", expression=expression)],
         [resource_slice("a", {"name": "gpu-0", **device}, **spec)],

@@ -70,10 +70,7 @@ def claim(name: str, *pods: tuple[str, str], devices: int = 2, driver: str = "ma
     return {
         "metadata": {"name": name, "namespace": "default", **changes},
         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
-        "status": {
-            "allocation": {"devices": {"results": [*results, *results[:1], extra]}},
-            "reservedFor": reserved,
-        },
+        "status": {"allocation": {"devices": {"results": [*results, *results[:1], extra]}}, "reservedFor": reserved},
     }
 
 
@@ -169,9 +166,7 @@ def test_claim_of_a_deleted_namesake_does_not_count() -> None:
         (sharing("there", on="n"), plugged("comes"), PLUGIN, "node(s) had pods that share GPUs"),
     ],
 )
-def test_node_keeps_one_gpu_kind_until_its_last_gpu_pod_leaves(
-    there: Object, comes: Object, what: str, why: str
-) -> None:
+def test_a_node_keeps_one_gpu_kind_while_it_has_pods(there: Object, comes: Object, what: str, why: str) -> None:
     def begin(double: LiveDouble) -> None:
         double.put(NODES, gpu_node("n", shared=4, plugin=4))
         double.put(NODES, gpu_node("small"))
@@ -238,6 +233,5 @@ def test_forbidden_claims_are_not_counted(capsys: pytest.CaptureFixture[str]) ->
         double.put(PODS, sharing("comes"))
 
     played(begin, (lambda double, _: nodes_of(double)["comes"] == "n", nothing), zones="")
-    assert "devices of DRA are not counted: they cannot be listed resource=resourceclaims" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert "devices of DRA are not counted: they cannot be listed resource=resourceclaims" in said

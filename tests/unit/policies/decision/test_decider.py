@@ -57,39 +57,6 @@ def test_decisions_are_those_of_a_simulation(workload: Workload, name: str) -> N
     assert len(set(found)) > 10
 
 
-@pytest.mark.parametrize("name", ["fgd", "steersman", "kube-default"])
-def test_updated_decider_decides_like_a_new_one(workload: Workload, name: str) -> None:
-    rng = np.random.default_rng(3)
-    profile = Simulator(workload).profile
-    policy = concrete(name)
-    state = ClusterState(workload.nodes[:8])
-    decider = Decider(ClusterView(state, profile=profile), policy)
-    waiting = list(workload.nodes[8:])
-    placed: list[str] = []
-    for step, pod in enumerate(workload.pods[:200]):
-        if rng.random() < 0.1 and waiting:
-            decider.changed(state.add_node(waiting.pop()))
-        if rng.random() < 0.05 and len(state.slots) > 4:
-            name_of_node = sorted(state.slots)[int(rng.integers(len(state.slots)))]
-            decider.changed(state.slot(name_of_node))
-            gone = state.remove_node(name_of_node)
-            placed = [each for each in placed if each not in gone]
-        if rng.random() < 0.3 and placed:
-            decider.changed(state.remove(placed.pop(int(rng.integers(len(placed))))).slot)
-        c = state.class_id(pod.pod_class)
-        if step % 10 == 0:
-            fresh, scores = Decider(ClusterView(state, profile=profile), policy), decider.scores(PodQuery(c))
-            if name == "kube-default":  # where its search stands is its own, so it is described anew
-                fresh, decider.live._is_broken = decider, True
-            np.testing.assert_array_equal(fresh.scores(PodQuery(c)), scores)
-        choice = decider.choose(PodQuery(c))
-        if choice is not None:
-            state.place(pod.name, c, choice.slot, choice.devices)
-            decider.changed(choice.slot)
-            placed.append(pod.name)
-    assert len(placed) > 50
-
-
 @pytest.fixture(scope="module")
 def choosy() -> Workload:
     """Pods that name GPU models."""

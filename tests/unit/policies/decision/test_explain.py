@@ -15,25 +15,22 @@ NODES = [
 
 
 def pod(name: str, cpu: str, namespace: str = "default", where: str = "") -> dict[str, object]:
-    spec = {"containers": [{"name": "x", "resources": {"requests": {"cpu": cpu}}}]} | (
-        {"nodeName": where} if where else {}
-    )
+    spec = {"containers": [{"name": "x", "resources": {"requests": {"cpu": cpu}}}]}
+    spec |= {"nodeName": where} if where else {}
     return {"kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def written(folder: Path, *objects: dict[str, object]) -> list[str]:
+    """Write a file, and return options that name it."""
+    file = folder / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in objects]))
+    return ["--nodes", str(file), "--pods", str(file)]
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    pods = [
-        pod("new", "2"),
-        pod("there", "8", where="large"),
-        pod("twin", "1"),
-        pod("twin", "1", "other"),
-        pod("big", "64"),
-    ]
-    objects = [{"apiVersion": "v1", **each} for each in (*NODES, *pods)]
-    file = tmp_path / "cluster.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
-    return ["--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]
+    pods = [pod("new", "2"), pod("there", "8", where="large"), pod("twin", "1"), pod("twin", "1", "other")]
+    return [*written(tmp_path, *NODES, *pods, pod("big", "64")), "--policy", "best-fit"]
 
 
 def test_explanation_names_node_runner_up_and_excluded_nodes(files, capsys):
@@ -44,20 +41,15 @@ def test_explanation_names_node_runner_up_and_excluded_nodes(files, capsys):
     assert "Insufficient cpu" in said
     assert main(["explain", "--pod", "new", *files, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["node"], found["runnersUp"][0]["node"], found["refused"]) == (
-        "small",
-        "large",
-        {"Insufficient cpu": 1},
-    )
+    assert (found["node"], found["runnersUp"][0]["node"]) == ("small", "large")
+    assert found["refused"] == {"Insufficient cpu": 1}
     assert sum(each["contribution"] for each in found["features"]) == found["score"] - found["runnersUp"][0]["score"]
 
 
 def test_explanation_reports_ties_and_the_tie_breaker(tmp_path, capsys):
     made = [{**NODES[0], "metadata": {"name": f"n{i}"}} for i in range(9)]
     made.append({**NODES[1], "metadata": {"name": "other"}})
-    file = tmp_path / "equal.yaml"
-    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*made, pod("new", "2"))]))
-    asked = ["explain", "--pod", "new", "--nodes", str(file), "--pods", str(file), "--policy"]
+    asked = ["explain", "--pod", "new", *written(tmp_path, *made, pod("new", "2")), "--policy"]
     assert main([*asked, "best-fit", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["node"], found["equal"], found["comparedWith"]) == ("n0", 8, "other")
@@ -68,7 +60,7 @@ def test_explanation_reports_ties_and_the_tie_breaker(tmp_path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "best-fit places new on n0 (100.0 points, score" in said
     assert "8 other nodes have the same score; deciding criterion: the order of the nodes" in said
-    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*made[:9], pod("new", "2"))]))
+    written(tmp_path, *made[:9], pod("new", "2"))
     for policy, by in (("kube-default", "random draw among the nodes of equal score"), ("random", "a random draw")):
         assert main([*asked, policy, "--format", "json"]) == 0
         assert by in json.loads(capsys.readouterr().out)["decidedBy"]
@@ -122,9 +114,7 @@ def test_portfolio_explanation_names_the_deciding_member(tmp_path, capsys):
         made = pod(f"p{i}", "1", where=f"n{i % 4}" if i < 8 else "")
         made["metadata"]["annotations"] = wish
         pods.append(made)
-    file = tmp_path / "cluster.yaml"
-    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*nodes, *pods)]))
-    asked = ["explain", "--pod", "p20", "--nodes", str(file), "--pods", str(file)]
+    asked = ["explain", "--pod", "p20", *written(tmp_path, *nodes, *pods)]
     assert main([*asked, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["policy"] == "steersman"
@@ -143,9 +133,7 @@ def test_explanation_names_other_gpu_resources(tmp_path, capsys):
     ]
     wish = pod("wants", "1")
     wish["spec"]["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "1"}
-    file = tmp_path / "cluster.yaml"
-    file.write_text(yaml.safe_dump_all([{"apiVersion": "v1", **each} for each in (*nodes, wish)]))
-    asked = ["explain", "--pod", "wants", "--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]
+    asked = ["explain", "--pod", "wants", *written(tmp_path, *nodes, wish), "--policy", "best-fit"]
     assert main(asked) == 0
     assert "1 node offers amd.com/gpu, not nvidia.com/gpu." in capsys.readouterr().out
     assert main([*asked, "--format", "json"]) == 0

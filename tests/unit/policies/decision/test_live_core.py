@@ -29,12 +29,9 @@ POLICIES = ("fgd=3,best-fit=2", "greedy-forecast", "kube-default", "random")
 
 def check(decider: Decider, query: PodQuery, view: ClusterView) -> None:
     fresh = Decider(view, decider.policy)
-    np.testing.assert_array_equal(
-        fresh.live.decider.mask(query.class_id, query.labels_id), view.state.mask(query.class_id, query.labels_id)
-    )
-    np.testing.assert_array_equal(
-        decider.live.decider.mask(query.class_id, query.labels_id), view.state.mask(query.class_id, query.labels_id)
-    )
+    expected = view.state.mask(query.class_id, query.labels_id)
+    for each in (fresh, decider):
+        np.testing.assert_array_equal(each.live.decider.mask(query.class_id, query.labels_id), expected)
     if decider.policy.name != "kube-default":  # its search goes on where the last one ended
         np.testing.assert_array_equal(decider.scores(query), fresh.scores(query))
 
@@ -61,11 +58,8 @@ def test_a_decider_follows_nodes_labels_classes_and_pods_of_the_moment(name: str
                     placed = [each for each in placed if each in state.placements]
                 case 2:
                     node = state.nodes[state.slot(draws.choice(sorted(state.slots)))]
-                    labels = {
-                        **node.labels,
-                        "zone": draws.choice("ab"),
-                        "topology.kubernetes.io/zone": draws.choice("cd"),
-                    }
+                    zones = {"zone": draws.choice("ab"), "topology.kubernetes.io/zone": draws.choice("cd")}
+                    labels = {**node.labels, **zones}
                     decider.changed(state.update_node(replace(node, labels=labels, pods=node.pods + 1)))
                 case 3 if placed:
                     decider.changed(state.remove(placed.pop(draws.randrange(len(placed)))).slot)
@@ -103,13 +97,9 @@ def test_a_number_that_is_taken_back_goes_to_a_topology_key_with_fewer_domains()
 def test_random_numbers_go_on_when_a_cluster_is_described_anew() -> None:
     """A node with a resource of its own needs new arrays, after which the draws go on, instead of beginning again."""
     workload = FileCluster(sequence(RandomDraws(1), 20)).workload
-    free = replace(
-        workload.pods[0],
-        pod_class=replace(
-            workload.pods[0].pod_class,
-            constraints=replace(workload.pods[0].constraints, node_name="", node_selector=(), node_affinity=None),
-        ),
-    )
+    first = workload.pods[0]
+    anywhere = replace(first.constraints, node_name="", node_selector=(), node_affinity=None)
+    free = replace(first, pod_class=replace(first.pod_class, constraints=anywhere))
     draws = {}
     for is_renewed in (False, True):
         state = ClusterState([replace(node, taints=(), unschedulable=False) for node in workload.nodes])

@@ -24,6 +24,7 @@ from steersman.policies.kube_scheduler.profile import (
 from steersman.policies.registry import of_minor, resolve
 
 FIT = "NodeResourcesFit"
+OF_GROUP = {"type": "LeastAllocated", "resources": [{"name": "a.b/c"}]}
 DURING = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -47,6 +48,10 @@ def args(plugin: str, **values: Any) -> dict[str, Any]:
 
 def strategy(kind: str, **more: Any) -> dict[str, Any]:
     return args(FIT, scoringStrategy={"type": kind, **more})
+
+
+def aks(raw: str) -> dict[str, Any]:
+    return {"apiVersion": "aks.azure.com/v1alpha1", "kind": "SchedulerConfiguration", "spec": {"rawConfig": raw}}
 
 
 def weights(given: KubeProfile) -> dict[str, int]:
@@ -154,8 +159,7 @@ def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
         assert (read.fit.kind, read.fit.resources) == (MOST_ALLOCATED, (("nvidia.com/gpu", 3),))
         assert read.weights == DEFAULT_PROFILE.weights
     raw = yaml.safe_dump(content({"schedulerName": "gpu", **strategy("MostAllocated")}))
-    aks = {"apiVersion": "aks.azure.com/v1alpha1", "kind": "SchedulerConfiguration", "spec": {"rawConfig": raw}}
-    assert resolve(written(tmp_path, aks, "aks.yaml")).selection.kube.fit.kind == MOST_ALLOCATED
+    assert resolve(written(tmp_path, aks(raw), "aks.yaml")).selection.kube.fit.kind == MOST_ALLOCATED
 
 
 @pytest.mark.parametrize(
@@ -176,23 +180,11 @@ def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
         (content(strategy("MostAllocated", resources=[{"name": "cpu", "weight": 101}])), "weight: 101 is not"),
         (content(strategy("MostAllocated", requestedToCapacityRatio={})), "requestedToCapacityRatio: has no meaning"),
         (content(strategy("RequestedToCapacityRatio")), "requestedToCapacityRatio.shape: is missing"),
-        (
-            content(args(FIT, ignoredResources=["nvidia.com/gpu"])),
-            "ignoredResources[0]: nvidia.com/gpu is a",
-        ),
-        (
-            content(args(FIT, ignoredResourceGroups=["a.b", "amd.com"])),
-            "ignoredResourceGroups[1]: amd.com is a",
-        ),
+        (content(args(FIT, ignoredResources=["nvidia.com/gpu"])), "ignoredResources[0]: nvidia.com/gpu is a"),
+        (content(args(FIT, ignoredResourceGroups=["a.b", "amd.com"])), "ignoredResourceGroups[1]: amd.com is a"),
         (content(args(FIT, ignoredResourceGroups=["a.b/c"])), "ignoredResourceGroups[0]: 'a.b/c' is wrong; expected a"),
         (
-            content(
-                args(
-                    FIT,
-                    ignoredResourceGroups=["a.b"],
-                    scoringStrategy={"type": "LeastAllocated", "resources": [{"name": "a.b/c"}]},
-                )
-            ),
+            content(args(FIT, ignoredResourceGroups=["a.b"], scoringStrategy=OF_GROUP)),
             "profiles[0].pluginConfig: a.b/c is ignored by NodeResourcesFit, and cannot be scored",
         ),
         (
@@ -213,16 +205,9 @@ def test_objects_of_managed_kubernetes(tmp_path: Path) -> None:
             "defaultingType: must be List where defaultConstraints are given",
         ),
         ({"nodeResourcesFit": {"scoring": {}}}, "nodeResourcesFit.scoring: is an unknown field"),
+        (aks("a: ["), "spec.rawConfig: is not YAML"),
         (
-            {"apiVersion": "aks.azure.com/v1alpha1", "kind": "SchedulerConfiguration", "spec": {"rawConfig": "a: ["}},
-            "spec.rawConfig: is not YAML",
-        ),
-        (
-            {
-                "apiVersion": "aks.azure.com/v1alpha1",
-                "kind": "SchedulerConfiguration",
-                "spec": {"rawConfig": "kind: KubeSchedulerConfiguration\nkind: b"},
-            },
+            aks("kind: KubeSchedulerConfiguration\nkind: b"),
             "spec.rawConfig: is not YAML: key 'kind' appears twice in one mapping (document 1, line 1)",
         ),
         ({"nodeResourcesFit": {"scoringStrategy": {}}}, "scoringStrategy.type: is missing"),

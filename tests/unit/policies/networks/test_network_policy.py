@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 from tests.support.errors import raises
+from tests.support.networks import network_card, shake, sizes
 
 from steersman.agents.networks.score_networks import build, export
-from steersman.agents.networks.spec import FeatureCounts, sizes_of
+from steersman.agents.networks.spec import sizes_of
 from steersman.agents.networks.tensors import as_tensors
 from steersman.core.errors import SteersmanError
 from steersman.envs.environment import SchedulingEnv
 from steersman.envs.workload import WorkloadCore, WorkloadOptions
 from steersman.policies.features import CLUSTER, GPU
 from steersman.policies.network_policy import first_best
-from steersman.policies.policy_file import Card, write_policy
+from steersman.policies.policy_file import write_policy
 from steersman.simulation.description import RunObservations
 from steersman.simulation.run import Simulator
 from steersman.workloads.formats.openb import embedded
@@ -65,24 +66,10 @@ def test_simulation_repeats_the_environment_episode(tmp_path, monkeypatch, proto
     core = WorkloadCore(1, protocol, options)
     env = SchedulingEnv(core)
     network = build(name, sizes_of(env.observation_space), (8, 8), 0.0, norm, seed=1)
-    g = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=g)
+    shake(network)
     observations, nodes = play(env, network.eval())
     file = tmp_path / "policy.safetensors"
-    hidden = () if name == "linear" else (8, 8)
-    card = Card(
-        name="n",
-        view=view.name,
-        view_version=view.version,
-        network=name,
-        hidden=hidden,
-        normalisation=norm,
-        objective="balance",
-        algorithm="dqn",
-    )
-    write_policy(file, card, export(network, fold=name != "gnn"))
+    write_policy(file, network_card(view, name, (8, 8), norm), export(network, fold=name != "gnn"))
 
     shown = []
     observe = RunObservations.observe
@@ -107,9 +94,8 @@ def test_simulation_repeats_the_environment_episode(tmp_path, monkeypatch, proto
 
 
 def test_pods_of_an_owner_and_nodes_of_a_rack_share_an_index():
-    workload = (
-        WorkloadCore(1, "inflation", WorkloadOptions(workload=small(), servers_per_rack=4)).simulators[0].workload
-    )
+    core = WorkloadCore(1, "inflation", WorkloadOptions(workload=small(), servers_per_rack=4))
+    workload = core.simulators[0].workload
     found = places(workload)
     owners = {(pod.owner, number) for pod, number in zip(workload.pods, found.owner.tolist(), strict=True)}
     assert (found.owners, len(owners)) == (5, 6)
@@ -119,20 +105,10 @@ def test_pods_of_an_owner_and_nodes_of_a_rack_share_an_index():
 
 
 def test_weights_that_are_too_large_fail_in_one_line(tmp_path):
-    sizes = FeatureCounts(len(CLUSTER.node), len(CLUSTER.pod), len(CLUSTER.context))
-    hidden, view = (4,) * 40, CLUSTER
-    card = Card(
-        name="n",
-        view=view.name,
-        view_version=view.version,
-        network="mlp",
-        hidden=hidden,
-        objective="o",
-        algorithm="dqn",
-    )
-    arrays = {name: np.full_like(array, 1e11) for name, array in export(build("mlp", sizes, hidden)).items()}
-    file = tmp_path / "large.safetensors"
-    write_policy(file, card, arrays)
+    hidden, file = (4,) * 40, tmp_path / "large.safetensors"
+    exported = export(build("mlp", sizes(CLUSTER), hidden))
+    arrays = {name: np.full_like(array, 1e11) for name, array in exported.items()}
+    write_policy(file, network_card(CLUSTER, "mlp", hidden), arrays)
     with raises(SteersmanError, "'large'") as error:
         Simulator(small()).run(str(file), protocol="arrivals")
     assert "\n" not in str(error.value)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from tests.unit.policies.node_metrics import test_latency_rules
 
 from steersman.envs.latency import LatencyCore, LatencyEnv, LatencyOptions
 from steersman.evaluation.generated import play_all
 from steersman.policies.features import TELEMETRY
-from steersman.workloads.generators.latency_settings import LatencySettings
 
 SEEDS = tuple(range(3000, 3040))
 BURST_SEEDS = tuple(range(3000, 3100))
@@ -30,17 +30,7 @@ def test_filter_keeps_hard_limits_under_adversarial_policies(column):
     assert kept.sum() < 0.01 * free.sum()  # what is measured late and with errors is never certain
 
 
-BURSTS = LatencySettings(
-    nodes=50,
-    max_nodes=50,
-    replicas=10,
-    copies=30,
-    pods=600,
-    scrape_interval=1.0,
-    copy_interval=0.3,
-    copy_pause=4.0,
-    warmup=4.0,
-)
+BURSTS = test_latency_rules.BURSTS._replace(warmup=4.0)
 """Deployments come faster than traffic is averaged."""
 
 
@@ -54,28 +44,6 @@ def test_bursts_break_no_satisfiable_limit(column):
     """Use of links is told by how long users wait, and a node that is not measured is as far away as its zone."""
     assert broken_avoidably(column, kept=False) > 1000
     assert broken_avoidably(column, kept=True) <= 1
-
-
-def test_filter_only_removes_nodes_and_keeps_one():
-    free = LatencyCore(8, LatencyOptions(keep_hard_limits=False))
-    kept = LatencyCore(8, LatencyOptions(keep_hard_limits=True))
-    rng, narrowed = np.random.default_rng(0), 0
-    for e in range(8):
-        for core in (free, kept):
-            core.start(e, rng, {"seed": 50 + e})
-    limited = TELEMETRY.pod_column("limited")
-    for _ in range(300):
-        a, b = free.observation, kept.observation
-        assert (b.mask <= a.mask).all()
-        assert b.mask.any(axis=1).all()
-        assert (b.mask == a.mask)[b.pod[:, limited] == 0].all()
-        np.testing.assert_array_equal(a.nodes, b.nodes)
-        narrowed += int((b.mask < a.mask).any(axis=1).sum())
-        actions = (rng.random(b.mask.shape) * b.mask).argmax(axis=1)
-        for core in (free, kept):
-            core.step(actions)
-        assert not (kept.terminated | kept.truncated).any()
-    assert narrowed > 100
 
 
 def test_rules_choose_among_filtered_nodes():

@@ -176,16 +176,10 @@ def test_kube_default_matches_kube_scheduler():
     for seed in range(examples(60)):
         draws, count = np.random.default_rng(seed), 5
         zones = draws.integers(0, 3, count)
-        nodes = [
-            Node(
-                f"node-{n}",
-                int(draws.choice([8000, 16000])),
-                64 * GIB,
-                pods=110,
-                labels={"kubernetes.io/hostname": f"node-{n}", "topology.kubernetes.io/zone": f"zone-{zones[n]}"},
-            )
-            for n in range(count)
-        ]
+        nodes = []
+        for n in range(count):
+            labels = {"kubernetes.io/hostname": f"node-{n}", "topology.kubernetes.io/zone": f"zone-{zones[n]}"}
+            nodes.append(Node(f"node-{n}", int(draws.choice([8000, 16000])), 64 * GIB, pods=110, labels=labels))
         state, siblings = ClusterState(nodes), np.zeros(count, dtype=np.int64)
         kube = KubeDecisions(state, SpreadSelectors(tuple(("default", (("app", str(i)),)) for i in range(2))))
         for i in range(int(draws.integers(1, 30))):
@@ -287,9 +281,8 @@ def test_usage_estimates_are_closer_than_measurements(settings):
     """Where pods came or left since: the first copies on an almost empty cluster, the last ones that are deleted."""
     core = started(settings, count=4, seed=11)
     squares = {"measured": [], "estimated": []}
-    used, before, since, missing = (
-        TELEMETRY.node_column(name) for name in ("cpu_used", "cpu_before", "cpu_since", "cpu_missing")
-    )
+    names = ("cpu_used", "cpu_before", "cpu_since", "cpu_missing")
+    used, before, since, missing = map(TELEMETRY.node_column, names)
     for _ in range(settings.pods - 20):
         for e in range(core.count):
             rows, truth = core.observation.nodes[e, : settings.nodes], core.loads(e)[:, 0]
@@ -331,9 +324,8 @@ def test_a_function_of_observations_can_be_compared():
     def first(observation):
         return observation["mask"].argmax(axis=1)
 
-    results = play_all(
-        {"first": first, "kube-default": "kube-default"}, [1, 2], LatencyOptions(settings=SMALL._replace(warmup=0.0))
-    )
+    options = LatencyOptions(settings=SMALL._replace(warmup=0.0))
+    results = play_all({"first": first, "kube-default": "kube-default"}, [1, 2], options)
     assert results["first"]["empty_nodes"].mean() > results["kube-default"]["empty_nodes"].mean()
     with raises(UsageError):
         play_all({"first": first}, [])

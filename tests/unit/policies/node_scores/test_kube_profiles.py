@@ -118,9 +118,8 @@ def test_pods_are_read_by_the_profile() -> None:
     services = SpreadSelectors((("default", (("app", "web"),)),))
     web, other = gpu_pod("web", 1, labels={"app": "web"}), gpu_pod("other", 1)
     workload = Workload("w", nodes, (web, other), services=services)
-    profile = KubeProfile(
-        default_spread=(DefaultSpread(2, "pool", hard=True),), rules=ProfileRules(required_nodes=(term,))
-    )
+    spread = (DefaultSpread(2, "pool", hard=True),)
+    profile = KubeProfile(default_spread=spread, rules=ProfileRules(required_nodes=(term,)))
     read = scheduled_by(workload, profile)
     assert [(s.max_skew, s.topology_key, s.hard) for s in read.pods[0].constraints.spread] == [(2, "pool", True)]
     assert read.pods[1].constraints.spread == ()

@@ -24,6 +24,7 @@ MI, GI = 1 << 20, 1 << 30
 
 
 RULES = "least-allocated=1,most-allocated=1,balanced-allocation=1"
+LEAST, MOST, BALANCED = range(3)
 
 
 def scored(allocatable, used, pod):
@@ -38,78 +39,60 @@ def scored(allocatable, used, pod):
 
 
 @pytest.mark.parametrize(
-    ("allocatable", "used", "pod", "score"),
+    ("rule", "allocatable", "used", "pod", "score"),
     [
         # Nothing stated counts as 100m and 200MiB, twice: 3800 100 // 4000 = 95; (8192 - 400) 100 // 8192 = 95.
-        ((4000, 8 * GI), (0, 0), (0, 0), 95),
+        (LEAST, (4000, 8 * GI), (0, 0), (0, 0), 95),
         # CPU 4500 of 4000: 0; memory (8 - 6.5) GiB of 8: 18; (0 + 18) // 2.
-        ((4000, 8 * GI), (3500, 6 * GI), (1000, 512 * MI), 9),
+        (LEAST, (4000, 8 * GI), (3500, 6 * GI), (1000, 512 * MI), 9),
         # 1770 100 // 3920 = 45; (7168 - 3072 - 600) 100 // 7168 = 48; 93 // 2.
-        ((3920, 7 * GI), (1900, 3 * GI), (250, 600 * MI), 46),
+        (LEAST, (3920, 7 * GI), (1900, 3 * GI), (250, 600 * MI), 46),
         # Exactly full: 0 and 0.
-        ((4000, 8 * GI), (3000, 4 * GI), (1000, 4 * GI), 0),
+        (LEAST, (4000, 8 * GI), (3000, 4 * GI), (1000, 4 * GI), 0),
         # No memory at all: the CPU's score alone, 2999 100 // 4000 = 74.
-        ((4000, 0), None, (1001, 0), 74),
-        ((0, 0), None, (0, 0), 0),
+        (LEAST, (4000, 0), None, (1001, 0), 74),
+        (LEAST, (0, 0), None, (0, 0), 0),
         # kube-scheduler's own test: (25 + 50) // 2 and (50 + 50) // 2.
-        ((4000, 10000), None, (3000, 5000), 37),
-        ((6000, 10000), None, (3000, 5000), 50),
-    ],
-)
-def test_least_allocated(allocatable, used, pod, score):
-    assert scored(allocatable, used, pod)[0] == score
-
-
-@pytest.mark.parametrize(
-    ("allocatable", "used", "pod", "score"),
-    [
+        (LEAST, (4000, 10000), None, (3000, 5000), 37),
+        (LEAST, (6000, 10000), None, (3000, 5000), 50),
         # 200 100 // 4000 = 5; 400 100 // 8192 = 4; 9 // 2.
-        ((4000, 8 * GI), (0, 0), (0, 0), 4),
+        (MOST, (4000, 8 * GI), (0, 0), (0, 0), 4),
         # 2150 100 // 3920 = 54; 3672 100 // 7168 = 51; 105 // 2.
-        ((3920, 7 * GI), (1900, 3 * GI), (250, 600 * MI), 52),
+        (MOST, (3920, 7 * GI), (1900, 3 * GI), (250, 600 * MI), 52),
         # More than there is counts as all: (100 + 81) // 2.
-        ((4000, 8 * GI), (3500, 6 * GI), (1000, 512 * MI), 90),
-        ((0, 0), None, (0, 0), 0),
-    ],
-)
-def test_most_allocated(allocatable, used, pod, score):
-    assert scored(allocatable, used, pod)[1] == score
-
-
-@pytest.mark.parametrize(
-    ("allocatable", "used", "pod", "score"),
-    [
+        (MOST, (4000, 8 * GI), (3500, 6 * GI), (1000, 512 * MI), 90),
+        (MOST, (0, 0), None, (0, 0), 0),
         # With .25, .125: 93; without 100; 50 + 43 // 2.
-        ((4000, 8 * GI), None, (1000, GI), 71),
+        (BALANCED, (4000, 8 * GI), None, (1000, GI), 71),
         # With .5, .375: 93; without .5, .125: 81; 50 + 62 // 2.
-        ((4000, 8 * GI), (2000, GI), (0, 2 * GI), 81),
+        (BALANCED, (4000, 8 * GI), (2000, GI), (0, 2 * GI), 81),
         # With 1, .25: 62; without .25, .25: 100; 50 + 12 // 2.
-        ((4000, 8 * GI), (1000, 2 * GI), (3000, 0), 56),
+        (BALANCED, (4000, 8 * GI), (1000, 2 * GI), (3000, 0), 56),
         # With 1 (capped), .5: 75; without 1, .5: 75; 50 + 50 // 2.
-        ((4000, 8 * GI), (4000, 4 * GI), (4000, 0), 75),
+        (BALANCED, (4000, 8 * GI), (4000, 4 * GI), (4000, 0), 75),
         # No memory on the node: balanced before and after.
-        ((4000, 0), None, (1000, 0), 75),
+        (BALANCED, (4000, 0), None, (1000, 0), 75),
         # kube-scheduler's own tests.
-        ((4000, 10000), None, (3000, 5000), 68),
-        ((6000, 10000), None, (3000, 5000), 75),
-        ((10000, 20000), (3000, 0), (3000, 5000), 73),
-        ((10000, 20000), (3000, 5000), (3000, 5000), 74),
-        ((10000, 50000), (3000, 5000), (3000, 5000), 70),
-        ((3000, 5000), (3000, 0), (0, 5000), 100),
-        ((3000, 5000), None, (0, 5000), 50),
-        ((6000, 10000), (3000, 0), (3000, 0), 62),
-        ((6000, 10000), (3000, 5000), (3000, 0), 62),
+        (BALANCED, (4000, 10000), None, (3000, 5000), 68),
+        (BALANCED, (6000, 10000), None, (3000, 5000), 75),
+        (BALANCED, (10000, 20000), (3000, 0), (3000, 5000), 73),
+        (BALANCED, (10000, 20000), (3000, 5000), (3000, 5000), 74),
+        (BALANCED, (10000, 50000), (3000, 5000), (3000, 5000), 70),
+        (BALANCED, (3000, 5000), (3000, 0), (0, 5000), 100),
+        (BALANCED, (3000, 5000), None, (0, 5000), 50),
+        (BALANCED, (6000, 10000), (3000, 0), (3000, 0), 62),
+        (BALANCED, (6000, 10000), (3000, 5000), (3000, 0), 62),
         # A pod that requests neither is not scored.
-        ((4000, 8 * GI), (1000, GI), (0, 0), 0),
+        (BALANCED, (4000, 8 * GI), (1000, GI), (0, 0), 0),
     ],
 )
-def test_balanced_allocation(allocatable, used, pod, score):
-    assert scored(allocatable, used, pod)[2] == score
+def test_rules_by_requests(rule, allocatable, used, pod, score):
+    assert scored(allocatable, used, pod)[rule] == score
 
 
 def test_balanced_allocation_is_float_arithmetic():
     # Shares 0 and .68: (1 - .34) 100.0 is 65.99999999999999 in float64, so 65 and not 66; 50 + 15 // 2.
-    assert scored((1000, 1000), None, (680, 0))[2] == 57
+    assert scored((1000, 1000), None, (680, 0))[BALANCED] == 57
 
 
 def images_cluster(*of_nodes):

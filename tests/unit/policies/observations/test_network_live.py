@@ -6,16 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from tests.support.networks import network_file
 
-from steersman.agents.networks.score_networks import build, export
-from steersman.agents.networks.spec import FeatureCounts
 from steersman.cluster.pod_query import OwnerPods, PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.features import CLUSTER, GPU, View
-from steersman.policies.policy_file import Card, write_policy
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.run import Simulator
@@ -29,36 +26,11 @@ SEED = 5
 def workload() -> Workload:
     """Nodes in racks of four, and pods of five jobs."""
     whole = embedded("default")
-    nodes = [
-        replace(node, labels={**node.labels, "rack": f"r{i // 4}", "server": f"s{i // 2}"})
-        for i, node in enumerate(whole.nodes[::60])
-    ]
+    nodes = []
+    for i, node in enumerate(whole.nodes[::60]):
+        nodes.append(replace(node, labels={**node.labels, "rack": f"r{i // 4}", "server": f"s{i // 2}"}))
     pods = [replace(pod, owner=f"Job/{i % 5}" if i % 3 else "") for i, pod in enumerate(whole.pods[::40])]
     return Workload("small", tuple(nodes), tuple(pods))
-
-
-def policy_file(folder: Path, name: str, view: View) -> str:
-    """A network with random weights."""
-    sizes = FeatureCounts(len(view.node), len(view.pod), len(view.context))
-    hidden = () if name == "linear" else (8, 8)
-    network = build(name, sizes, (8, 8), 0.0, "none", seed=1)
-    generator = torch.Generator().manual_seed(2)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-    card = Card(
-        name="n",
-        view=view.name,
-        view_version=view.version,
-        network=name,
-        hidden=hidden,
-        normalisation="none",
-        objective="balance",
-        algorithm="dqn",
-    )
-    file = folder / f"{name}.safetensors"
-    write_policy(file, card, export(network.eval(), fold=name != "gnn"))
-    return str(file)
 
 
 PAIRS = pytest.mark.parametrize(("name", "view"), [("mlp", CLUSTER), ("gnn", CLUSTER), ("mlp", GPU)])
@@ -66,7 +38,7 @@ PAIRS = pytest.mark.parametrize(("name", "view"), [("mlp", CLUSTER), ("gnn", CLU
 
 @PAIRS
 def test_spare_slots_do_not_change_decisions(tmp_path: Path, workload: Workload, name: str, view: View) -> None:
-    policy = resolve(policy_file(tmp_path, name, view))
+    policy = resolve(network_file(tmp_path, view, name))
     profile = Simulator(workload).profile
     tight, roomy = ClusterState(workload.nodes), ClusterState(workload.nodes[:5])
     for node in workload.nodes[5:]:
@@ -90,7 +62,7 @@ def test_spare_slots_do_not_change_decisions(tmp_path: Path, workload: Workload,
 
 @PAIRS
 def test_decisions_are_those_of_a_simulation(tmp_path: Path, workload: Workload, name: str, view: View) -> None:
-    policy = resolve(policy_file(tmp_path, name, view))
+    policy = resolve(network_file(tmp_path, view, name))
     simulator = Simulator(workload)
     expected = simulator.run(policy, protocol="arrivals", seed=SEED, record=True).placements
     assert expected is not None

@@ -49,14 +49,13 @@ def test_single_missing_metrics_are_tolerated() -> None:
         assert observation.mask.all()
 
 
-def told_of(connections: dict[str, float], latency: dict[str, float]) -> TelemetryObservations:
-    told = Told()
+def told_of(connections: dict[str, float], latency: dict[str, float]) -> tuple[TelemetryObservations, int]:
+    """Return what is observed of three nodes, and the class of a pod."""
+    told, state = Told(), ClusterState([Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)])
     told.tell(CONNECTIONS, connections)
     told.tell(LATENCY, latency, user="rome")
-    return TelemetryObservations(NodeMetricsView(ClusterState(THREE), told))
-
-
-THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
+    c = state.class_id(PodClass(Requests(cpu_milli=1000)))
+    return TelemetryObservations(NodeMetricsView(state, told)), c
 
 
 @pytest.mark.parametrize(
@@ -65,8 +64,7 @@ THREE = [Node(f"n{i}", 4000, 16 << 30, pods=110) for i in range(3)]
     ids=["within the soft limit", "within the hard limit", "beyond it, though others keep it"],
 )
 def test_latency_reward_uses_measured_latency(slot: int, kept: float) -> None:
-    observations = told_of({}, {"n0": 10.0, "n1": 40.0, "n2": 90.0})
-    c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
+    observations, c = told_of({}, {"n0": 10.0, "n1": 40.0, "n2": 90.0})
     query = PodQuery(c, limits=LatencyLimits(20, 60, "rome"))
     _, reward = observations.outcome(query, Candidates(EVERY, EVERY), slot, resolve("latency-aware"))
     assert reward == pytest.approx((2 / 3 + 0.25 + kept) / 3)
@@ -75,13 +73,11 @@ def test_latency_reward_uses_measured_latency(slot: int, kept: float) -> None:
 
 
 def test_connections_reward_uses_measured_connections() -> None:
-    observations = told_of({"n0": 10.0, "n1": 40.0}, {})
-    c = observations._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
+    observations, c = told_of({"n0": 10.0, "n1": 40.0}, {})
     query, nodes = PodQuery(c), Candidates(EVERY, EVERY)
     for slot in range(3):
         _, reward = observations.outcome(query, nodes, slot, resolve("least-connections"))
         assert reward == pytest.approx(25.0 / 40.0), "a node without a number is left out"
-    unmeasured = told_of({}, {})
-    unmeasured._metrics.state.class_id(PodClass(Requests(cpu_milli=1000)))
+    unmeasured, _ = told_of({}, {})
     _, reward = unmeasured.outcome(query, nodes, 0, resolve("least-connections"))
     assert reward == 1.0

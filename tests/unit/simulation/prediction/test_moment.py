@@ -31,11 +31,7 @@ def test_what_arrived_keeps_its_run_time(history: RunTimeHistory | None) -> None
     """With a file of run times, too. What came before the first end that is listed may be a part of what came."""
     moment = moment_of(cluster(), NOW, history)
     arrived = {each.pod.name: (each.age, each.ran, each.ended) for each in moment.arrived}
-    assert arrived == {
-        "waits": (100.0, 0.0, False),
-        "runs": (2000.0, 1000.0, False),
-        "ended": (3000.0, 800.0, True),
-    }
+    assert arrived == {"waits": (100.0, 0.0, False), "runs": (2000.0, 1000.0, False), "ended": (3000.0, 800.0, True)}
     ages = {each.pod.name: each.age for each in moment.spells}
     assert ages == ({"first": 9000.0, "ended": 3000.0, "runs": 2000.0} if history is None else {})
 

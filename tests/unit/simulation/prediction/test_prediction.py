@@ -159,9 +159,8 @@ def test_a_gang_that_never_fits_together_is_said_at_once() -> None:
     nodes, other = (node("n", 8), node("m", 8)), pod("other")
     there = moment([], [*((each, 5.0) for each in gang), (other, 1.0)], nodes)
     found = predicted(there, gang[1])
-    assert found.impossible == (
-        "gang train of 3 pods does not fit on the empty cluster: it needs 24 GPUs, 3 CPUs, 3 GiB at once"
-    )
+    said = "gang train of 3 pods does not fit on the empty cluster: it needs 24 GPUs, 3 CPUs, 3 GiB at once"
+    assert found.impossible == said
     assert (found.gang, found.members) == ("train", 3)
     queue = predict_queue(there, FGD)
     assert [each.impossible for each in queue.pods] == [*[found.impossible] * 3, ""]
@@ -238,9 +237,8 @@ def test_a_stated_run_time_helps_under_an_order_that_uses_it() -> None:
     for _ in range(100):
         history.note(pod("p"), 7200.0)
     waits = pod("w", owner="")
-    there = moment(
-        [(pod("r"), "n", 10.0)], [(replace(pod("old"), estimated_seconds=4000.0), 60.0), (waits, 30.0)], history=history
-    )
+    old = replace(pod("old"), estimated_seconds=4000.0)
+    there = moment([(pod("r"), "n", 10.0)], [(old, 60.0), (waits, 30.0)], history=history)
     changes = {each.change for each in predicted(there, waits, "shortest").alternatives}
     assert "stating a run time of 1 h" in changes
     assert predicted(there, waits).alternatives == ()

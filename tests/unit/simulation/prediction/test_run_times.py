@@ -136,9 +136,8 @@ def test_stated_run_times_that_are_always_right_are_believed() -> None:
 def test_a_stated_run_time_is_corrected_by_those_of_its_owner() -> None:
     """One runs for twenty times what it states, and another for half of it; a new owner is like both."""
     history = stating("Job/early", 0.5, history=stating("Job/late", 20.0))
-    late, early, new = (
-        draws(pod(owner=owner, stated=HOUR), history=history) for owner in ("Job/late", "Job/early", "")
-    )
+    owners = ("Job/late", "Job/early", "")
+    late, early, new = (draws(pod(owner=owner, stated=HOUR), history=history) for owner in owners)
     assert np.median(late) == pytest.approx(20 * HOUR, rel=0.3)
     assert np.median(early) == pytest.approx(HOUR / 2, rel=0.3)
     assert 0.3 < np.mean(new > 5 * HOUR) < 0.7

@@ -7,28 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cluster_dump import Object, controller, item, listed, node, pod
+from tests.support.cluster_dump import Object, controller, expanded, item, listed, node, parsed, pod
 
 from steersman.cluster.model import Pod, Toleration
-from steersman.workloads.formats.kubernetes.objects import Objects
-from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import load_workload
 
 
-def objects(*content: Object) -> Objects:
-    return Objects([Document(listed(*content), "dump.yaml", "")])
-
-
 def admitted(*content: Object) -> list[Pod]:
-    found = objects(*content)
-    assert not found.problems()
-    result = found.expanded(found.nodes())
-    assert not result.problems
-    return list(result.pods)
+    return list(expanded(*content).pods)
 
 
 def refusal(*content: Object) -> str:
-    found = objects(*content)
+    found = parsed(*content)
     (problem,) = (*found.problems(), *found.expanded(found.nodes()).problems)
     return str(problem)
 
@@ -68,7 +58,7 @@ def test_a_pod_without_a_class_has_the_default_priority() -> None:
 
 
 def test_missing_classes_are_reported() -> None:
-    found = objects(web(priorityClassName="urgent", runtimeClassName="kata"), fresh(pod("p", runtimeClassName="kata")))
+    found = parsed(web(priorityClassName="urgent", runtimeClassName="kata"), fresh(pod("p", runtimeClassName="kata")))
     expanded = found.expanded(())
     assert expanded.warnings == (
         "PriorityClass urgent is not in the input; its priority counts as 0 (named by Deployment default/web)",
@@ -77,7 +67,7 @@ def test_missing_classes_are_reported() -> None:
     )
     assert [each.priority for each in expanded.pods] == [0, 0]
     running = pod("p", on="n", runtimeClassName="kata", priorityClassName="urgent", priority=9)
-    assert objects(running).expanded(()).warnings == ()
+    assert parsed(running).expanded(()).warnings == ()
 
 
 def test_a_runtime_class_adds_overhead_selector_and_tolerations() -> None:
@@ -127,21 +117,9 @@ def test_a_limit_range_gives_containers_their_requests(limit: Object, stated: Ob
 
 
 BOUNDS: list[tuple[Object, Object, str]] = [
-    (
-        {"min": {"cpu": "2"}},
-        {"requests": {"cpu": "1"}},
-        "minimum cpu usage per Container is 2000m, but request is 1000m",
-    ),
-    (
-        {"max": {"memory": "1Gi"}},
-        {"limits": {"memory": "2Gi"}},
-        "maximum memory usage per Container is 1024Mi, but limit",
-    ),
-    (
-        {"max": {"cpu": "1"}},
-        {"requests": {"cpu": "2"}},
-        "maximum cpu usage per Container is 1000m, but request is 2000m",
-    ),
+    ({"min": {"cpu": "2"}}, {"requests": {"cpu": "1"}}, "minimum cpu usage per Container is 2000m, but request is 1"),
+    ({"max": {"memory": "1Gi"}}, {"limits": {"memory": "2Gi"}}, "maximum memory usage per Container is 1024Mi, but"),
+    ({"max": {"cpu": "1"}}, {"requests": {"cpu": "2"}}, "maximum cpu usage per Container is 1000m, but request is 2"),
     (
         {"max": {"nvidia.com/gpu": "1"}},
         {"limits": {"nvidia.com/gpu": "2"}},
@@ -198,9 +176,8 @@ def test_pod_limits_are_sums_of_container_limits() -> None:
     assert len(admitted(web(containers=two), pod_range(min={"cpu": "4"}, max={"cpu": "6"}))) == 1
     message = refusal(web(containers=two), pod_range(max={"cpu": "5"}))
     assert "spec.template.spec.resources: maximum cpu usage per Pod is 5000m, but limit is 6000m" in message
-    assert "minimum cpu usage per Pod is 5000m, but request is 4000m" in refusal(
-        web(containers=two), pod_range(min={"cpu": "5"})
-    )
+    message = refusal(web(containers=two), pod_range(min={"cpu": "5"}))
+    assert "minimum cpu usage per Pod is 5000m, but request is 4000m" in message
     assert "limit is 9000m" in refusal(web(containers=two, initContainers=[sidecar]), pod_range(max={"cpu": "8"}))
     pod_level = web(containers=two, resources={"requests": {"cpu": "5"}, "limits": {"cpu": "5"}})
     assert len(admitted(pod_level, pod_range(min={"cpu": "5"}, max={"cpu": "5"}))) == 1
@@ -209,10 +186,8 @@ def test_pod_limits_are_sums_of_container_limits() -> None:
 
 def test_limit_range_does_not_reject_existing_pods() -> None:
     """Nor does a claim's or an image's item, or one of another namespace."""
-    limits = limit_range(
-        CONTAINER | {"min": {"cpu": "9"}}, {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}
-    )
-    assert len(admitted(pod("p", on="n"), limits)) == 1
+    of_claims = {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}}
+    assert len(admitted(pod("p", on="n"), limit_range(CONTAINER | {"min": {"cpu": "9"}}, of_claims))) == 1
     elsewhere = limit_range(CONTAINER | {"min": {"cpu": "9"}})
     elsewhere["metadata"]["namespace"] = "other"
     assert len(admitted(web(), elsewhere)) == 1
@@ -220,7 +195,7 @@ def test_limit_range_does_not_reject_existing_pods() -> None:
 
 def test_resource_quotas_are_reported_as_ignored() -> None:
     quota = item("ResourceQuota", "q", spec={"hard": {"pods": "1"}}) | {"apiVersion": "v1"}
-    assert objects(quota, web()).warnings() == ("1 ResourceQuotas are not applied: pods that they would refuse count",)
+    assert parsed(quota, web()).warnings() == ("1 ResourceQuotas are not applied: pods that they would refuse count",)
 
 
 def test_limit_ranges_apply_per_namespace_and_to_init_containers() -> None:
@@ -262,12 +237,9 @@ def test_pods_get_default_not_ready_tolerations() -> None:
 
 
 def test_invalid_classes_are_named() -> None:
-    assert "RuntimeClass default/kata, overhead.podFixed.cpu: 'x'" in refusal(
-        runtime_class(overhead={"podFixed": {"cpu": "x"}})
-    )
-    assert "LimitRange default/limits, spec.limits[0].max.cpu: 'x'" in refusal(
-        limit_range(CONTAINER | {"max": {"cpu": "x"}})
-    )
+    bad = {"cpu": "x"}
+    assert "RuntimeClass default/kata, overhead.podFixed.cpu: 'x'" in refusal(runtime_class(overhead={"podFixed": bad}))
+    assert "LimitRange default/limits, spec.limits[0].max.cpu: 'x'" in refusal(limit_range(CONTAINER | {"max": bad}))
     assert "PriorityClass default/p, globalDefault: 'yes'" in refusal(priority_class("p", 1, globalDefault="yes"))
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cluster_dump import Object, controller, item, listed, node, pod, pod_spec
+from tests.support.cluster_dump import Object, controller, expanded, item, listed, node, parsed, pod, pod_spec
 
 from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.kubernetes.objects import Objects
-from steersman.workloads.formats.yaml_documents import Document
 from steersman.workloads.loading import load_workload
 
 TEMPLATE: Object = {"metadata": {"labels": {"app": "x"}}, "spec": pod_spec(gpus=1)}
@@ -20,14 +18,6 @@ TEMPLATE: Object = {"metadata": {"labels": {"app": "x"}}, "spec": pod_spec(gpus=
 def made(kind: str, group: str, spec: Any, **metadata: Any) -> Object:
     content = item(kind, "it", spec=spec) | {"apiVersion": f"{group}/v1"}
     return content | {"metadata": {"name": "it", "namespace": "default", **metadata}}
-
-
-def expanded(*content: Object) -> Expanded:
-    found = Objects([Document(listed(*content), "w.yaml", "")])
-    assert not found.problems()
-    result = found.expanded(found.nodes())
-    assert not result.problems
-    return result
 
 
 def counts(result: Expanded) -> dict[str, int]:
@@ -56,10 +46,7 @@ KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
     "PyTorchJob": ("kubeflow.org", {"pytorchReplicaSpecs": ROLES}, {"it-master": 1, "it-worker": 3}),
     "MPIJob": (
         "kubeflow.org",
-        {
-            "slotsPerWorker": 2,
-            "mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}},
-        },
+        {"mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}, "Worker": {"replicas": 2, "template": TEMPLATE}}},
         {"it": 1, "it-worker": 2},
     ),
     "JobSet": (
@@ -74,31 +61,16 @@ KINDS: dict[str, tuple[str, Any, dict[str, int]]] = {
     ),
     "Job": (
         "batch.volcano.sh",
-        {
-            "minAvailable": 3,
-            "tasks": [
-                {"name": "ps", "replicas": 1, "template": TEMPLATE},
-                {"name": "w", "replicas": 2, "template": TEMPLATE},
-            ],
-        },
+        {"tasks": [{"name": name, "replicas": count, "template": TEMPLATE} for name, count in (("ps", 1), ("w", 2))]},
         {"it-ps": 1, "it-w": 2},
     ),
     "Rollout": ("argoproj.io", {"replicas": 2, "template": TEMPLATE, "strategy": {"canary": {"steps": []}}}, {"it": 2}),
     "CloneSet": ("apps.kruise.io", {"template": TEMPLATE}, {"it": 1}),
-    "DeploymentConfig": (
-        "apps.openshift.io",
-        {"replicas": 2, "selector": {"app": "x"}, "template": TEMPLATE},
-        {"it": 2},
-    ),
+    "DeploymentConfig": ("apps.openshift.io", {"replicas": 2, "selector": {}, "template": TEMPLATE}, {"it": 2}),
     "Notebook": ("kubeflow.org", {"template": TEMPLATE}, {"it": 1}),
     "Elasticsearch": (
         "elasticsearch.k8s.elastic.co",
-        {
-            "nodeSets": [
-                {"name": "hot", "count": 3, "podTemplate": TEMPLATE},
-                {"name": "warm", "count": 2, "podTemplate": TEMPLATE},
-            ]
-        },
+        {"nodeSets": [{"name": each, "count": n, "podTemplate": TEMPLATE} for each, n in (("hot", 3), ("warm", 2))]},
         {"it-hot": 3, "it-warm": 2},
     ),
     "Training": ("example.com", {"numWorkers": 4, "worker": {"template": TEMPLATE}}, {"it": 4}),
@@ -161,12 +133,12 @@ def test_minimum_scale_of_a_template_is_honoured() -> None:
 
 def test_unknown_workload_kinds_are_reported() -> None:
     model = {"predictor": {"model": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
-    found = Objects([Document(listed(made("Predictor", "example.com", model), pod("p")), "w.yaml", "")])
+    found = parsed(made("Predictor", "example.com", model), pod("p"))
     assert found.warnings() == ("pods of these kinds are not known and left out: Predictor 1",)
     claim = {"resources": {"requests": {"storage": "1Gi"}}}
     service = made("Predictor", "example.com", model, uid="u")
     for other in (made("StorageBucket", "example.com", claim), service):
-        found = Objects([Document(listed(other, pod("p")), "w.yaml", "")])
+        found = parsed(other, pod("p"))
         assert found.warnings() == (
             f"ignored objects that are neither nodes nor pods nor make pods: {other['kind']} 1",
         )
@@ -213,11 +185,13 @@ def step(template: str, **more: Any) -> Object:
 
 def test_an_argo_workflow_stands_for_the_pods_that_it_runs() -> None:
     container = {"image": "x", "resources": {"requests": {"cpu": "2"}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]}}
     main: Object = {"name": "main", "steps": [[step("prepare")], [step("fan", withItems=[1, 2, 3]), step("twice")]]}
     spec: Object = {
         "entrypoint": "main",
         "onExit": "notify",
         "nodeSelector": {"pool": "batch"},
+        "affinity": affinity,
         "podPriorityClassName": "system-node-critical",
         "templates": [
             main,
@@ -235,6 +209,7 @@ def test_an_argo_workflow_stands_for_the_pods_that_it_runs() -> None:
     assert counts(result) == {"it-prepare": 1, "it-work": 15, "it-notify": 1}
     assert {each.labels["workflows.argoproj.io/workflow"] for each in result.pods} == {"it"}
     pods = {each.name: each for each in result.pods}
+    assert {len(each.constraints.anti_affinity) for each in result.pods} == {1}
     assert {each.priority for each in result.pods} == {2_000_001_000}
     assert pods["it-prepare-0001"].constraints.node_selector == (("pool", "batch"),)
     assert pods["it-work-0001"].constraints.node_selector == (("pool", "gpu"),)
@@ -246,11 +221,8 @@ def test_an_argo_workflow_stands_for_the_pods_that_it_runs() -> None:
 
 
 def test_the_sentence_and_errors_name_the_kinds(tmp_path: Path) -> None:
-    bad = made(
-        "MPIJob",
-        "kubeflow.org",
-        {"mpiReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [{"resources": 5}]}}}}},
-    )
+    template = {"spec": {"containers": [{"resources": 5}]}}
+    bad = made("MPIJob", "kubeflow.org", {"mpiReplicaSpecs": {"Worker": {"template": template}}})
     rollout = made("Rollout", "argoproj.io", {"replicas": 2, "template": TEMPLATE})
     rollout["metadata"]["namespace"] = "web"
     (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), bad, rollout)))
@@ -274,7 +246,7 @@ def test_hooks_are_left_out_unless_running(key: str) -> None:
     test, cleanup = pod("test"), controller("Job", "cleanup", at=None)
     for each, when in ((test, "test"), (cleanup, "pre-delete,post-delete")):
         each["metadata"] = {"name": each["metadata"]["name"], "annotations": {key: when}}
-    found = Objects([Document(listed(test, cleanup, controller("Deployment", "app")), "w.yaml", "")])
+    found = parsed(test, cleanup, controller("Deployment", "app"))
     assert [each.name for each in found.expanded(()).pods] == ["app-0001"]
     left_out = "Pod default/test (test), Job default/cleanup (pre-delete,post-delete)"
     assert found.warnings() == (f"hooks do not run with the rest and are left out: {left_out}",)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cluster_dump import Object
 
 import steersman
 from steersman.workloads.loading import load_workload
@@ -15,28 +16,28 @@ CLASS = "deviceclass.resource.kubernetes.io/fpga"
 ALLOCATABLE = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 
 
-def obj(kind: str, name: str, api: str = API, **further: Any) -> dict[str, Any]:
+def obj(kind: str, name: str, api: str = API, **further: Any) -> Object:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, **further}
 
 
-def node(name: str, devices: int) -> tuple[dict[str, Any], ...]:
+def node(name: str, devices: int) -> tuple[Object, ...]:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     listed = [{"name": f"d{i}"} for i in range(devices)]
     spec = {"driver": "x.example", "nodeName": name, "pool": pool, "devices": listed}
     return obj("Node", name, "v1", status={"allocatable": ALLOCATABLE}), obj("ResourceSlice", f"{name}-s", spec=spec)
 
 
-def template(name: str, *requests: dict[str, Any], **further: Any) -> dict[str, Any]:
+def template(name: str, *requests: Object, **further: Any) -> Object:
     return obj("ResourceClaimTemplate", name, spec={"spec": {"devices": {"requests": [*requests], **further}}})
 
 
-def exactly(count: int | None = None, **further: Any) -> dict[str, Any]:
+def exactly(count: int | None = None, **further: Any) -> Object:
     counted = {} if count is None else {"allocationMode": "ExactCount", "count": count}
     return {"name": "r", "exactly": {"deviceClassName": "fpga", **counted, **further}}
 
 
-def pod(name: str, *claims: dict[str, str], where: str = "") -> dict[str, Any]:
-    spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+def pod(name: str, *claims: dict[str, str], where: str = "") -> Object:
+    spec: Object = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
     spec["resourceClaims"] = [{"name": f"c{i}", **each} for i, each in enumerate(claims)]
     if where:
         spec["nodeName"] = where
@@ -50,7 +51,7 @@ COMMON = (
 )
 
 
-def load(folder: Path, *objects: dict[str, Any], running: RunningPods = RunningPods.FREE) -> Workload:
+def load(folder: Path, *objects: Object, running: RunningPods = RunningPods.FREE) -> Workload:
     path = folder / "case.json"
     path.write_text(json.dumps([*COMMON, *objects]))
     return load_workload(path, path, running=running)
@@ -81,10 +82,8 @@ def test_claims_of_a_pod_add_up_and_named_ones_count(tmp_path: Path) -> None:
 
 def test_devices_of_running_pods_count_once(tmp_path: Path) -> None:
     results = [{"request": "r", "driver": "x.example", "pool": "a", "device": f"d{i}"} for i in range(2)]
-    status = {
-        "allocation": {"devices": {"results": results}},
-        "reservedFor": [{"resource": "pods", "name": "runs", "uid": "u"}],
-    }
+    reserved = [{"resource": "pods", "name": "runs", "uid": "u"}]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
     claim = obj("ResourceClaim", "own", spec={"devices": {"requests": [exactly(2)]}}, status=status)
     objects = (claim, pod("runs", {"resourceClaimName": "own"}, where="a"), *(pod(f"q{i}", ONE) for i in range(3)))
     now = placed(load(tmp_path, *objects, running=RunningPods.FROM_NOW))
@@ -93,19 +92,10 @@ def test_devices_of_running_pods_count_once(tmp_path: Path) -> None:
 
 
 def test_controllers_pods_claim_devices(tmp_path: Path) -> None:
-    spec = pod("x", ONE)["spec"]
     labels = {"app": "x"}
-    controller = obj(
-        "Deployment",
-        "d",
-        "apps/v1",
-        spec={
-            "replicas": 5,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    )
-    found = placed(load(tmp_path, controller))
+    template = {"metadata": {"labels": labels}, "spec": pod("x", ONE)["spec"]}
+    spec = {"replicas": 5, "selector": {"matchLabels": labels}, "template": template}
+    found = placed(load(tmp_path, obj("Deployment", "d", "apps/v1", spec=spec)))
     assert sorted(found.values()) == ["", "a", "a", "a", "b"]
 
 
@@ -119,7 +109,7 @@ def test_controllers_pods_claim_devices(tmp_path: Path) -> None:
         (),
     ],
 )
-def test_claims_that_choose_among_devices_have_no_effect(tmp_path: Path, further: tuple[dict[str, Any], ...]) -> None:
+def test_claims_that_choose_among_devices_have_no_effect(tmp_path: Path, further: tuple[Object, ...]) -> None:
     workload = load(tmp_path, *further, pod("p", {"resourceClaimTemplateName": "t"}))
     assert workload.pods[0].requests.extended == ()
     assert any("spec.resourceClaims is not modelled" in warning for warning in workload.warnings)

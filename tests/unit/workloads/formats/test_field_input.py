@@ -157,9 +157,8 @@ BAD["Service default/bad, spec.selector: must be a mapping"]["apiVersion"] = "v1
 @pytest.mark.parametrize("message", BAD)
 def test_one_bad_object_is_named_and_left_out(tmp_path: Path, message: str) -> None:
     file = tmp_path / "dump.json"
-    file.write_text(
-        json.dumps(listed(node("n"), pod("there"), controller("Deployment", "web", replicas=2), BAD[message]))
-    )
+    web = controller("Deployment", "web", replicas=2)
+    file.write_text(json.dumps(listed(node("n"), pod("there"), web, BAD[message])))
     workload = load(file)
     assert names(workload) == (["n"], ["there", "web-0001", "web-0002"])
     (warning,) = workload.warnings
@@ -175,10 +174,8 @@ def test_invalid_running_pod_counts_on_its_node(tmp_path: Path) -> None:
     bad = pod("bad", on="n", gpus=2, metadata={"annotations": {"alibabacloud.com/gpu-index": "none"}})
     (tmp_path / "w.json").write_text(json.dumps(listed(node("n"), pod("a"), bad)))
     workload = load_workload(tmp_path / "w.json", None, running=RunningPods.AS_WRITTEN)
-    assert [(each.name, each.requests.gpu_count, each.constraints.node_name) for each in workload.pods] == [
-        ("a", 0, ""),
-        ("bad", 2, "n"),
-    ]
+    counted = [(each.name, each.requests.gpu_count, each.constraints.node_name) for each in workload.pods]
+    assert counted == [("a", 0, ""), ("bad", 2, "n")]
     (warning,) = workload.warnings
     assert warning.startswith(f"counts in part: {tmp_path}/w.json, items[2], Pod default/bad, metadata.annotations")
     with pytest.raises(UsageError):
@@ -204,6 +201,5 @@ def test_non_kubernetes_files_in_a_folder_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("image: {tag: v1}\nreplicas: 3\n")
     workload = load(tmp_path)
     assert names(workload) == (["n"], ["a"])
-    assert (
-        "values.yaml, document 1, line 1, apiVersion: is missing; is this a Kubernetes object?" in workload.warnings[0]
-    )
+    missing = "values.yaml, document 1, line 1, apiVersion: is missing; is this a Kubernetes object?"
+    assert missing in workload.warnings[0]

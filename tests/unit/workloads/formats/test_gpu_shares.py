@@ -17,10 +17,9 @@ from steersman.workloads.loading import load_workload
 GPU = "nvidia.com/gpu"
 COUNT = "alibabacloud.com/gpu-count"
 MEM = "alibabacloud.com/gpu-mem"
-HAMI = {
-    "hami.io/node-nvidia-register": "GPU-a,10,16000,100,T4,0,true:GPU-b,10,16000,100,T4,0,true:GPU-c,1,1,1,T4,0,false:"
-}
-JSON = {"hami.io/node-nvidia-register": json.dumps([{"id": "GPU-a", "count": 10, "devmem": 24000, "health": True}])}
+REGISTER = "hami.io/node-nvidia-register"
+HAMI = {REGISTER: "GPU-a,10,16000,100,T4,0,true:GPU-b,10,16000,100,T4,0,true:GPU-c,1,1,1,T4,0,false:"}
+JSON = {REGISTER: json.dumps([{"id": "GPU-a", "count": 10, "devmem": 24000, "health": True}])}
 
 
 def node(name="n", labels=None, annotations=None, **offered):
@@ -188,10 +187,8 @@ def test_controller_annotations_do_not_apply_to_pods(load):
 
 def test_shares_round_trip():
     sharing = GpuSharing((16000,), hami=True)
-    for content in (
-        pod("p", {"gpu-fraction": "0.3", "gpu-fraction-num-devices": "2"}),
-        pod("p", {}, {f"{GPU}mem": 4000}),
-    ):
+    fraction = pod("p", {"gpu-fraction": "0.3", "gpu-fraction-num-devices": "2"})
+    for content in (fraction, pod("p", {}, {f"{GPU}mem": 4000})):
         read = pod_from_object(content, sharing=sharing)
         assert pod_from_object(pod_to_object(read), sharing=sharing) == read
     read = node_from_object(node(annotations=HAMI, **{GPU: "20"}))
@@ -201,7 +198,7 @@ def test_shares_round_trip():
 
 def test_invalid_hami_annotations_are_ignored():
     for text in ("", "x", "[", "[1]", "a,b,c:", '[{"devmem": "x"}]', "GPU,1,x,1,T,0,true:"):
-        assert hami_register({"hami.io/node-nvidia-register": text}) == (0, 0)
+        assert hami_register({REGISTER: text}) == (0, 0)
 
 
 def test_as_many_shares_fit_as_there_are_parts():
@@ -212,14 +209,8 @@ def test_as_many_shares_fit_as_there_are_parts():
 
 
 def placed(workload):
-    result = steersman.simulate(workload, "kube-default", protocol="arrivals", record=True)
-    return {
-        name: where
-        for name, where, outcome in zip(
-            result.placements.pod, result.placements.node, result.placements.outcome, strict=True
-        )
-        if outcome == "bound"
-    }
+    found = steersman.simulate(workload, "kube-default", protocol="arrivals", record=True).placements
+    return {name: where for name, where in zip(found.pod, found.node, strict=True) if where}
 
 
 @pytest.mark.parametrize(
@@ -257,7 +248,7 @@ def test_memory_without_a_number_of_gpus_is_counted(load):
 
 def hami_node(name, model, labels=None):
     register = json.dumps([{"id": f"GPU-{name}", "count": 10, "devmem": 24_000, "type": model, "health": True}])
-    return node(name, labels, {"hami.io/node-nvidia-register": register}, **{GPU: "10"})
+    return node(name, labels, {REGISTER: register}, **{GPU: "10"})
 
 
 @pytest.mark.parametrize(

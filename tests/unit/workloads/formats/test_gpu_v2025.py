@@ -58,9 +58,8 @@ def test_warning_names_missing_columns(tmp_path: Path) -> None:
 def test_folder_may_combine_it_with_nodes_and_objects(tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text(NODES)
     write(tmp_path, *(row.replace(",", ";") for row in ROWS), header=HEADER.replace(",", ";"))
-    (tmp_path / "pod.yaml").write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
-    )
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"
+    (tmp_path / "pod.yaml").write_text(pod)
     workload = load_workload(tmp_path, None)
     assert (len(workload.nodes), len(workload.pods)) == (2, 5)
     assert workload.understood.startswith("1 pods of 0 owners (1 without one), 0 running, 1 waiting; 4 instances")

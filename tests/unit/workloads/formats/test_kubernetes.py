@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support.invalid_values import STRANGE, places, replaced
 
-from steersman.cluster.model import UNLIMITED, Node, Pod, Requirement
+from steersman.cluster.model import UNLIMITED, Pod, Requirement
 from steersman.core.errors import InputError, UsageError
 from steersman.workloads.formats.kubernetes.objects import Objects, write_pods, write_workload
 from steersman.workloads.formats.yaml_documents import Document, read_documents
@@ -46,10 +46,6 @@ def controller(kind: str, name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": {"template": TEMPLATE, **spec}}
 
 
-def pods_of(path: Path, nodes: tuple[Node, ...] = ()) -> list[str]:
-    return [p.name for p in Objects(read_documents(path)).expanded(nodes).pods]
-
-
 def refusal(path: Path) -> str:
     with pytest.raises((InputError, UsageError)) as caught:
         load_workload(path, None, strict=True)
@@ -61,15 +57,8 @@ def test_folders_are_read_recursively_in_the_order_of_their_names(tmp_path: Path
     write(tmp_path / "b.yaml", pod("third"))
     write(tmp_path / "a" / "z.yml", pod("first"), "# nothing but a comment", pod("second"))
     write(tmp_path / "nodes.yaml", NODE % ("n1", "ssd"))
-    (tmp_path / "c.json").write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "PodList",
-                "items": [{"metadata": {"name": "fourth"}, "spec": TEMPLATE["spec"]}],
-            }
-        )
-    )
+    items = [{"metadata": {"name": "fourth"}, "spec": TEMPLATE["spec"]}]
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": items}))
     write(tmp_path / ".hidden" / "x.yaml", "not: kubernetes")
     (tmp_path / "README.md").write_text("no manifest")
     workload = load_workload(tmp_path, None)
@@ -99,18 +88,6 @@ def test_controllers_are_expanded_in_place(tmp_path: Path) -> None:
     assert pods[1].labels["app"] == "web"
     assert pods[1].requests.cpu_milli == 500
     assert pods[1].pod_class is pods[2].pod_class
-
-
-def test_controller_with_existing_objects_is_not_expanded(tmp_path: Path) -> None:
-    def owned(by: str, name: str) -> list[dict[str, Any]]:
-        return [{"kind": by, "name": name, "controller": True}]
-
-    replica_set = controller("ReplicaSet", "web-1", replicas=2)
-    replica_set["metadata"]["ownerReferences"] = owned("Deployment", "web")
-    deployment = controller("Deployment", "web", replicas=2)
-    pods = [pod(f"web-1-{i}", ownerReferences=owned("ReplicaSet", "web-1")) for i in "ab"]
-    assert pods_of(write(tmp_path / "all.yaml", deployment, replica_set, *pods)) == ["web-1-a", "web-1-b"]
-    assert pods_of(write(tmp_path / "two.yaml", deployment, replica_set)) == ["web-1-0001", "web-1-0002"]
 
 
 def test_daemon_sets_run_once_on_every_node_that_they_may_run_on(tmp_path: Path) -> None:
@@ -145,12 +122,7 @@ def test_selectors_of_services_and_controllers(tmp_path: Path) -> None:
 
 def test_skipped_objects_are_reported_once(tmp_path: Path) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
-    route = {
-        "apiVersion": "serving.knative.dev/v1",
-        "kind": "Service",
-        "metadata": {"name": "s"},
-        "spec": {"selector": 5},
-    }
+    route = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {}}
     done = pod("done") | {"status": {"phase": "Succeeded"}}
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
     bound = pod("bound") | {"spec": {**TEMPLATE["spec"], "volumes": [claim]}}
@@ -169,12 +141,6 @@ def test_skipped_objects_are_reported_once(tmp_path: Path) -> None:
     assert workload.understood == "1 pods of 0 owners (1 without one), 0 running, 1 waiting, 1 finished left out"
 
 
-def test_priority_classes_of_the_input_are_known(tmp_path: Path) -> None:
-    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 77}
-    important = pod("p") | {"spec": {**TEMPLATE["spec"], "priorityClassName": "high"}}
-    assert Objects(read_documents(write(tmp_path / "w.yaml", important, high))).expanded(()).pods[0].priority == 77
-
-
 def test_hierarchy_file_replaces_its_original(tmp_path: Path) -> None:
     write(tmp_path / "pods.yaml", pod("p"))
     write(tmp_path / "nodes.yaml", NODE % ("n", "old"))
@@ -182,6 +148,10 @@ def test_hierarchy_file_replaces_its_original(tmp_path: Path) -> None:
     workload = load_workload(tmp_path, None)
     assert [n.labels["disk"] for n in workload.nodes] == ["new"]
     assert "nodes.yaml is left out: nodes-hier beside it stands for it" in workload.warnings[0]
+
+
+def after_a_node(*documents: str) -> str:
+    return "\n---\n".join([(NODE % ("n", "x")).rstrip("\n"), *documents])
 
 
 @pytest.mark.parametrize(
@@ -199,27 +169,13 @@ def test_hierarchy_file_replaces_its_original(tmp_path: Path) -> None:
         ("a: 1\na: 2", "w.yaml, document 1, line 1: is not YAML: key 'a' appears twice"),
         ("apiVersion: v1\nkind: List\nitems: [5]", "w.yaml, document 1, line 1, items[0]: is not a Kubernetes object"),
         (NODE % ("n", "x"), "w.yaml: has no pods"),
+        (after_a_node(NODE % ("n", "y")), "document 2, line 8, Node n, metadata.name: 'n' is there already"),
+        (NODE % ("n", "on"), "document 1, line 2, Node n, metadata.labels.disk: must be text, not true or false"),
+        (after_a_node(json.dumps(pod("p")), json.dumps(pod("p"))), "'default/p' is there already"),
+        (after_a_node(json.dumps(controller("Deployment", "d", replicas=-1))), "Deployment d, spec.replicas: -1"),
         (
-            NODE % ("n", "x") + "---\n" + NODE % ("n", "y"),
-            "document 2, line 8, Node n, metadata.name: 'n' is there already",
-        ),
-        (
-            NODE % ("n", "on"),
-            "w.yaml, document 1, line 2, Node n, metadata.labels.disk: must be text, not true or false",
-        ),
-        (
-            NODE % ("n", "x") + "---\n" + json.dumps(pod("p")) + "\n---\n" + json.dumps(pod("p")),
-            "'default/p' is there already",
-        ),
-        (
-            NODE % ("n", "x") + "---\n" + json.dumps(controller("Deployment", "d", replicas=-1)),
-            "Deployment d, spec.replicas: -1",
-        ),
-        (
-            NODE % ("n", "x")
-            + "---\n"
-            + json.dumps(controller("Deployment", "d") | {"spec": {"template": {"spec": {}}}}),
-            "w.yaml, document 2, line 7, Deployment d, spec.template.spec.containers: is missing or empty",
+            after_a_node(json.dumps(controller("Deployment", "d", template={"spec": {}}))),
+            "Deployment d, spec.template.spec.containers: is missing or empty",
         ),
         ("a: \x00", "is not YAML: "),
         ("!!python/object:os.system x", "is not YAML: "),
@@ -259,15 +215,10 @@ def test_missing_and_empty_places(tmp_path: Path) -> None:
 
 
 def test_yaml_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "x.yaml", "{time: 2024-01-01T00:00:00Z, port: 12:30, n: 1.5, i: 12, hex: 0x10, e: 1e3, s: 'yes'}"
-    )
-    (document,) = read_documents(file)
-    assert document.content == {
-        "time": "2024-01-01T00:00:00Z",
-        "port": "12:30",
-        **{"n": 1.5, "i": 12, "hex": 16, "e": "1e3", "s": "yes"},
-    }
+    written = "{time: 2024-01-01T00:00:00Z, port: 12:30, n: 1.5, i: 12, hex: 0x10, e: 1e3, s: 'yes'}"
+    (document,) = read_documents(write(tmp_path / "x.yaml", written))
+    texts = {"time": "2024-01-01T00:00:00Z", "port": "12:30", "e": "1e3", "s": "yes"}
+    assert document.content == texts | {"n": 1.5, "i": 12, "hex": 16}
 
 
 def test_ambiguous_yaml_text_round_trips(tmp_path: Path) -> None:
@@ -324,6 +275,7 @@ def test_thousand_pods_round_trip(tmp_path: Path) -> None:
     assert list(Objects(read_documents(tmp_path / "pods.yaml")).expanded(()).pods) == many
 
 
+NOON = "2024-05-01T12:00:00Z"
 OWNED = pod("p", ownerReferences=[{"kind": "ReplicaSet", "name": "r", "controller": True}], labels={"a": "b"})
 RICH: list[dict[str, Any]] = [
     yaml.safe_load(NODE % ("n", "x")),
@@ -333,12 +285,8 @@ RICH: list[dict[str, Any]] = [
     | {"status": {"startTime": "x", "succeeded": 1, "conditions": [{"type": "Complete", "status": "False"}]}},
     controller("ReplicationController", "r", selector={"a": "b"}),
     controller("DaemonSet", "s"),
-    {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": {"name": "c", "creationTimestamp": "2024-05-01T12:00:00Z"},
-    },
-    pod("late", creationTimestamp="2024-05-01T12:00:00Z", deletionTimestamp="2024-05-01T13:00:00Z"),
+    {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c", "creationTimestamp": NOON}},
+    pod("late", creationTimestamp=NOON, deletionTimestamp="2024-05-01T13:00:00Z"),
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}}},
     {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "c"}, "value": 5},
     {"apiVersion": "v1", "kind": "List", "items": [pod("q")]},
@@ -348,9 +296,8 @@ RICH: list[dict[str, Any]] = [
 @pytest.mark.parametrize("new", STRANGE, ids=repr)
 def test_strange_values_anywhere_are_rejected_or_taken_but_never_crash(new: object) -> None:
     for place in places(RICH)[1:]:
-        documents = [
-            Document(content, "f.yaml", f"document {i}") for i, content in enumerate(replaced(RICH, place, new))
-        ]
+        changed = enumerate(replaced(RICH, place, new))
+        documents = [Document(content, "f.yaml", f"document {i}") for i, content in changed]
         refused = None
         try:
             objects = Objects(documents)

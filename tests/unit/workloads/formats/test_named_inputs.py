@@ -56,9 +56,7 @@ spec:
     ],
 )
 @pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
-def test_scheduling_group_is_the_gang_that_its_pod_group_says(
-    spec: str, minimum: int, version: str, tmp_path: Path
-) -> None:
+def test_scheduling_group_is_the_gang_of_its_pod_group(spec: str, minimum: int, version: str, tmp_path: Path) -> None:
     workload = load(tmp_path, group(spec, version))
     assert [(pod.gang, pod.gang_minimum) for pod in workload.pods] == [("ring", minimum)] * 4
     constraints = "cluster.yaml: spec.schedulingConstraints is not modelled and has no effect (PodGroup ring)"
@@ -67,14 +65,11 @@ def test_scheduling_group_is_the_gang_that_its_pod_group_says(
 
 
 def test_scheduling_group_without_its_pod_group_is_named(tmp_path: Path) -> None:
-    workload = load(
-        tmp_path, group("{schedulingPolicy: {gang: {minCount: 3}}}").replace("name: ring", "name: other", 1)
-    )
+    objects = group("{schedulingPolicy: {gang: {minCount: 3}}}").replace("name: ring", "name: other", 1)
+    workload = load(tmp_path, objects)
     assert {pod.gang for pod in workload.pods} == {""}
-    assert any(
-        "spec.template.spec.schedulingGroup is not modelled and has no effect (Job train)" in each
-        for each in workload.warnings
-    )
+    unmodelled = "spec.template.spec.schedulingGroup is not modelled and has no effect (Job train)"
+    assert any(unmodelled in each for each in workload.warnings)
 
 
 NOMINATED = f"""

@@ -6,14 +6,7 @@ import pytest
 from tests.support.errors import raises
 
 from steersman.core.errors import InputError, UsageError
-from steersman.workloads.formats.openb import (
-    embedded,
-    embedded_names,
-    parse_nodes,
-    parse_pods,
-    read_nodes,
-    read_pods,
-)
+from steersman.workloads.formats.openb import embedded, embedded_names, parse_nodes, parse_pods, read_nodes, read_pods
 
 POD_HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n"
 NODE_HEADER = "sn,cpu_milli,memory_mib,gpu,model\n"
@@ -103,13 +96,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "y.csv").write_bytes(b"\xff\xff")
     with raises(InputError, "y.csv", "0", "8"):
         read_nodes(tmp_path / "y.csv")
-
-
-def test_gzip_and_plain_files_are_equal(tmp_path):
-    text = POD_HEADER + "a,1,1,1,10,,0,1\n"
-    (tmp_path / "p.csv").write_text(text)
-    (tmp_path / "p.csv.gz").write_bytes(gzip.compress(text.encode()))
-    assert read_pods(tmp_path / "p.csv") == read_pods(tmp_path / "p.csv.gz")
 
 
 def test_the_embedded_traces_are_complete():

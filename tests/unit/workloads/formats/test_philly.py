@@ -57,9 +57,8 @@ def test_jobs_larger_than_a_node_are_gangs(tmp_path: Path) -> None:
         workload = load_workload(tmp_path / "nodes.csv", trace)
         pods = [(pod.gang or pod.name, pod.requests.gpu_count) for pod in workload.pods]
         assert pods == [(f"job-{i}", gpus) for i, shape in enumerate(shapes, start=1) for gpus in shape]
-    assert workload.understood == (
-        "3 jobs of 2 virtual clusters, CPU and memory are not stated and count as 0; 2 gangs of 24 pods"
-    )
+    said = "3 jobs of 2 virtual clusters, CPU and memory are not stated and count as 0; 2 gangs of 24 pods"
+    assert workload.understood == said
 
 
 def test_layout_of_other_programs_is_read(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.cluster_dump import Object, controller, item, listed, pod, pod_spec
+from tests.support.cluster_dump import Object, controller, item, pod, pod_spec, read
 from tests.support.errors import raises
 
 from steersman.core.errors import InputError
@@ -13,12 +13,6 @@ from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.yaml_documents import Document
 
 CONTAINER = {"image": "x", "resources": {"requests": {"cpu": "2"}}}
-
-
-def read(*content: Object) -> Objects:
-    found = Objects([Document(listed(*content), "w.yaml", "")])
-    assert not found.problems()
-    return found
 
 
 def counts(found: Objects) -> dict[str, int]:
@@ -33,6 +27,10 @@ def made(kind: str, spec: Any, name: str = "it", **more: Any) -> Object:
         "metadata": {"name": name, **more.pop("metadata", {})},
         "spec": spec,
     } | more
+
+
+def reference(name: str, template: str, **more: Any) -> Object:
+    return {"name": name, "template": template, **more}
 
 
 def workload_ref(kind: str = "Deployment", **more: Any) -> Object:
@@ -53,31 +51,18 @@ def test_a_rollout_has_the_template_of_the_workload_that_it_names(scale_down: Ob
 
 
 def test_a_rollout_may_name_a_pod_template() -> None:
-    template = {
-        "apiVersion": "v1",
-        "kind": "PodTemplate",
-        "metadata": {"name": "web"},
-        "template": {"spec": pod_spec(1)},
-    }
+    template = item("PodTemplate", "web", template={"spec": pod_spec(1)}) | {"apiVersion": "v1"}
     found = read(template, made("Rollout", workload_ref("PodTemplate")))
     assert counts(found) == {"it": 3}
     assert found.warnings() == ()
 
 
 def test_missing_reference_is_reported() -> None:
-    rollout, workflow = (
-        made("Rollout", workload_ref()),
-        made("Workflow", {"workflowTemplateRef": {"name": "t"}}, "flow"),
-    )
-    steps = [
-        [
-            {"name": "a", "templateRef": {"name": "t", "template": "x", "clusterScope": True}},
-            {"name": "b", "template": "own"},
-        ]
-    ]
+    workflow = made("Workflow", {"workflowTemplateRef": {"name": "t"}}, "flow")
+    steps = [[{"name": "a", "templateRef": reference("t", "x", clusterScope=True)}, {"name": "b", "template": "own"}]]
     templates = [{"name": "main", "steps": steps}, {"name": "own", "container": CONTAINER}]
     partly = made("Workflow", {"entrypoint": "main", "templates": templates}, "partly")
-    found = read(rollout, workflow, partly)
+    found = read(made("Rollout", workload_ref()), workflow, partly)
     assert counts(found) == {"partly-own": 1}
     assert found.warnings() == (
         "ClusterWorkflowTemplate t is not in the input; pods that it describes are left out "
@@ -96,49 +81,23 @@ def test_created_objects_of_a_dump_are_counted_once() -> None:
 
 
 def test_a_workflow_takes_templates_of_other_objects() -> None:
-    shared = made(
-        "WorkflowTemplate",
-        {
-            "entrypoint": "main",
-            "nodeSelector": {"pool": "a"},
-            "templates": [
-                {"name": "main", "steps": [[{"name": "s", "template": "work", "withItems": [1, 2]}]]},
-                {"name": "work", "container": CONTAINER},
-                {
-                    "name": "call",
-                    "dag": {
-                        "tasks": [
-                            {"name": "t", "template": "work"},
-                            {"name": "u", "templateRef": {"name": "wide", "template": "all", "clusterScope": True}},
-                        ]
-                    },
-                },
-            ],
-        },
-        "shared",
-    )
+    to_wide = {"name": "u", "templateRef": reference("wide", "all", clusterScope=True)}
+    templates = [
+        {"name": "main", "steps": [[{"name": "s", "template": "work", "withItems": [1, 2]}]]},
+        {"name": "work", "container": CONTAINER},
+        {"name": "call", "dag": {"tasks": [{"name": "t", "template": "work"}, to_wide]}},
+    ]
+    spec = {"entrypoint": "main", "nodeSelector": {"pool": "a"}, "templates": templates}
+    shared = made("WorkflowTemplate", spec, "shared")
     wide = made("ClusterWorkflowTemplate", {"templates": [{"name": "all", "script": CONTAINER}]}, "wide")
     whole = made("Workflow", {"workflowTemplateRef": {"name": "shared"}}, "whole")
-    reference = {"name": "shared", "template": "call"}
-    steps = made(
-        "Workflow",
-        {
-            "entrypoint": "go",
-            "templates": [
-                {
-                    "name": "go",
-                    "steps": [[{"name": "a", "templateRef": reference}], [{"name": "b", "templateRef": reference}]],
-                }
-            ],
-        },
-        "steps",
-    )
+    calls = [[{"name": name, "templateRef": reference("shared", "call")}] for name in "ab"]
+    steps = made("Workflow", {"entrypoint": "go", "templates": [{"name": "go", "steps": calls}]}, "steps")
     found = read(whole, steps, shared, wide)
     assert counts(found) == {"whole-work": 2, "steps-work": 2, "steps-all": 2}
     assert found.warnings() == ()
-    assert {each.constraints.node_selector for each in found.expanded(()).pods if each.name.startswith("whole")} == {
-        (("pool", "a"),)
-    }
+    of_whole = [each for each in found.expanded(()).pods if each.name.startswith("whole")]
+    assert {each.constraints.node_selector for each in of_whole} == {(("pool", "a"),)}
 
 
 def test_a_workflow_of_a_dump_keeps_the_spec_of_its_template() -> None:
@@ -148,15 +107,12 @@ def test_a_workflow_of_a_dump_keeps_the_spec_of_its_template() -> None:
 
 
 def test_cyclic_workflows_terminate() -> None:
-    def calling(name: str, other: str) -> Object:
-        step = {"name": "s", "templateRef": {"name": other, "template": "t"}}
-        return made("WorkflowTemplate", {"templates": [{"name": "t", "steps": [[step]]}]}, name)
+    def calling(kind: str, name: str, other: str) -> Object:
+        step = {"name": "s", "templateRef": reference(other, "t")}
+        return made(kind, {"entrypoint": "t", "templates": [{"name": "t", "steps": [[step]]}]}, name)
 
-    first = {
-        "entrypoint": "m",
-        "templates": [{"name": "m", "steps": [[{"name": "s", "templateRef": {"name": "a", "template": "t"}}]]}],
-    }
-    assert counts(read(made("Workflow", first), calling("a", "b"), calling("b", "a"))) == {}
+    templates = (calling("WorkflowTemplate", *names) for names in ("ab", "ba"))
+    assert counts(read(calling("Workflow", "it", "a"), *templates)) == {}
 
 
 @pytest.mark.parametrize("kind", ["CronWorkflow", "ScheduledSparkApplication"])
@@ -199,16 +155,8 @@ def test_a_spark_application_stands_for_a_driver_and_executors() -> None:
         ({"type": "Python"}, 8192 + 3276, 3),
         ({"memoryOverheadFactor": "0.5"}, 8192 + 4096, 3),
         ({"executor": {"memory": "1024", "memoryOverhead": "1g", "instances": 0}}, None, 0),
-        (
-            {"executor": {}, "sparkConf": {"spark.executor.memory": "2gb", "spark.executor.instances": "4"}},
-            2048 + 384,
-            4,
-        ),
-        (
-            {"executor": {}, "dynamicAllocation": {"enabled": True, "initialExecutors": 2, "minExecutors": 5}},
-            1024 + 384,
-            5,
-        ),
+        ({"executor": {}, "sparkConf": {"spark.executor.memory": "2gb", "spark.executor.instances": "4"}}, 2432, 4),
+        ({"executor": {}, "dynamicAllocation": {"enabled": True, "initialExecutors": 2, "minExecutors": 5}}, 1408, 5),
         ({"executor": {"memoryOverhead": "1g"}}, 2048, 1),
     ],
 )
@@ -219,18 +167,11 @@ def test_spark_units_of_executors_are_read(change: Object, memory: int | None, e
 
 
 def test_spark_pod_template_is_the_base_of_its_pods() -> None:
-    template = {
-        "metadata": {"labels": {"a": "b"}},
-        "spec": {
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [{"name": "x"}, {"name": "side", "resources": {"requests": {"cpu": "1"}}}],
-        },
-    }
-    driver = (
-        read(made("SparkApplication", {"driver": {"template": template, "cores": 2}, "executor": {"instances": 0}}))
-        .expanded(())
-        .pods[0]
-    )
+    containers = [{"name": "x"}, {"name": "side", "resources": {"requests": {"cpu": "1"}}}]
+    spec = {"tolerations": [{"operator": "Exists"}], "containers": containers}
+    of_driver = {"template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}, "cores": 2}
+    application = made("SparkApplication", {"driver": of_driver, "executor": {"instances": 0}})
+    (driver,) = read(application).expanded(()).pods
     assert driver.requests.cpu_milli == 3000
     assert driver.labels["a"] == "b"
     assert driver.constraints.tolerations

@@ -5,22 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.cluster_dump import Object, controller, item, listed, node, pod, pod_spec
+from tests.support.cluster_dump import Object, controller, expanded, item, node, parsed, pod, pod_spec
 
 from steersman.cluster.model import Pod, Toleration
-from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.kubernetes.objects import Objects
-from steersman.workloads.formats.yaml_documents import Document
 
 JOB = "batch.kubernetes.io/"
-
-
-def expanded(*content: Object) -> Expanded:
-    objects = Objects([Document(listed(*content), "dump.yaml", "")])
-    assert not objects.problems()
-    result = objects.expanded(objects.nodes())
-    assert not result.problems
-    return result
 
 
 def pods(*content: Object) -> list[Pod]:
@@ -85,10 +74,9 @@ def test_selectors_see_the_labels_of_a_job() -> None:
 def test_indexed_job_adds_its_missing_indices(status: Object, present: dict[str, str], names: list[str]) -> None:
     job = controller("Job", "j", completions=4, parallelism=2, completionMode="Indexed", status=status)
     key = f"{JOB}job-completion-index"
-    there = [
-        pod(f"j-{index}-abcde", job, on="n", phase=phase, metadata={"annotations": {key: index}})
-        for index, phase in present.items()
-    ]
+    there = []
+    for index, phase in present.items():
+        there.append(pod(f"j-{index}-abcde", job, on="n", phase=phase, metadata={"annotations": {key: index}}))
     made = [each for each in pods(job, *there) if not each.constraints.node_name]
     if status.get("completedIndexes") == "0,2":  # two have succeeded
         job["status"]["succeeded"] = 2
@@ -129,7 +117,7 @@ def test_stateful_set_adds_its_missing_ordinals() -> None:
 def test_volume_claim_templates_are_reported() -> None:
     claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
     pg = controller("StatefulSet", "pg", replicas=2, volumeClaimTemplates=claims)
-    objects = Objects([Document(listed(pg), "w.yaml", "")])
+    objects = parsed(pg)
     assert "persistentVolumeClaim is not modelled" in objects.warnings()[0]
     assert [each.name for each in objects.expanded(()).pods] == ["pg-0", "pg-1"]
 
@@ -207,33 +195,24 @@ def daemon_set(**spec: Any) -> Object:
 
 
 def test_daemon_set_pods_tolerate_node_conditions() -> None:
-    made = pods(node("n"), daemon_set())
-    keys = [
-        (each.key.removeprefix("node.kubernetes.io/"), each.operator, each.effect)
-        for each in made[0].constraints.tolerations
-    ]
-    assert keys == [
-        ("not-ready", "Exists", "NoExecute"),
-        ("unreachable", "Exists", "NoExecute"),
-        ("disk-pressure", "Exists", "NoSchedule"),
-        ("memory-pressure", "Exists", "NoSchedule"),
-        ("pid-pressure", "Exists", "NoSchedule"),
-        ("unschedulable", "Exists", "NoSchedule"),
-    ]
-    labels = dict(made[0].labels)
+    (made,) = pods(node("n"), daemon_set())
+    lasting = ("disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
+    effects = dict.fromkeys(("not-ready", "unreachable"), "NoExecute") | dict.fromkeys(lasting, "NoSchedule")
+    assert made.constraints.tolerations == tuple(
+        Toleration(f"node.kubernetes.io/{key}", "Exists", "", effect) for key, effect in effects.items()
+    )
+    labels = dict(made.labels)
     assert labels.pop("controller-revision-hash")
     assert labels == {"app": "agent", "pod-template-generation": "1"}
 
 
 def test_host_network_daemons_tolerate_unavailable_networks() -> None:
-    down = node("down", taints=[{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}])
+    key = "node.kubernetes.io/network-unavailable"
+    down = node("down", taints=[{"key": key, "effect": "NoSchedule"}])
     assert len(pods(node("n"), down, daemon_set())) == 1
     made = pods(node("n"), down, daemon_set(hostNetwork=True))
     assert len(made) == 2
-    assert (
-        Toleration("node.kubernetes.io/network-unavailable", "Exists", "", "NoSchedule")
-        in made[0].constraints.tolerations
-    )
+    assert Toleration(key, "Exists", "", "NoSchedule") in made[0].constraints.tolerations
 
 
 @pytest.mark.parametrize(

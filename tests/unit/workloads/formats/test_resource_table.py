@@ -14,7 +14,7 @@ import pytest
 import yaml
 from jinja2 import UndefinedError
 from msgspec import structs
-from tests.support.cluster_dump import Object, controller, item, listed, node, pod, pod_spec
+from tests.support.cluster_dump import Object, controller, expanded, item, node, parsed, pod, pod_spec, read
 from tests.support.errors import raises
 
 from steersman.cluster.model import Pod
@@ -23,31 +23,16 @@ from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes import custom_resources
 from steersman.workloads.formats.kubernetes.controllers import CONTROLLERS
 from steersman.workloads.formats.kubernetes.custom_resources import text, value
-from steersman.workloads.formats.kubernetes.expansion import Expanded
-from steersman.workloads.formats.kubernetes.objects import Objects
 from steersman.workloads.formats.kubernetes.unpacking import ResourceRow, resource_table
-from steersman.workloads.formats.yaml_documents import Document
 
 TEMPLATE: Object = {"spec": pod_spec(gpus=1)}
-GPUS = {"limits": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "2"}}
+GPU = "nvidia.com/gpu"
+GPUS = {"limits": {"cpu": "4", "memory": "16Gi", GPU: "2"}}
 
 
 def made(version: str, kind: str, spec: Any, name: str = "it", **more: Any) -> Object:
     metadata = {"name": name, "namespace": "team", **more.pop("metadata", {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, **more}
-
-
-def read(*content: Object) -> Objects:
-    found = Objects([Document(listed(*content), "w.yaml", "")])
-    assert not found.problems()
-    return found
-
-
-def expanded(*content: Object) -> Expanded:
-    found = read(*content)
-    result = found.expanded(found.nodes())
-    assert not result.problems
-    return result
 
 
 def pods_of(*content: Object) -> dict[str, Pod]:
@@ -68,121 +53,57 @@ JOB_SET["replicatedJobs"].append(
     {"name": "b", "replicas": 2, "template": {"spec": {"parallelism": 2, "completions": 2, "template": TEMPLATE}}}
 )
 LWS: Object = {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "workerTemplate": TEMPLATE}}
-LABELS: dict[str, tuple[str, str, Any, str, Object]] = {
-    "master": (
-        "kubeflow.org/v1",
-        "PyTorchJob",
-        {"pytorchReplicaSpecs": ROLES},
-        "it-master-0",
-        {"training.kubeflow.org/job-role": "master", "training.kubeflow.org/operator-name": "pytorchjob-controller"},
-    ),
-    "xgboost": (
-        "kubeflow.org/v1",
-        "XGBoostJob",
-        {"xgbReplicaSpecs": ROLES},
-        "it-worker-1",
-        {
-            "training.kubeflow.org/replica-type": "worker",
-            "training.kubeflow.org/replica-index": "1",
-            "training.kubeflow.org/job-name": "it",
-        },
-    ),
-    "mpi-launcher": (
-        "kubeflow.org/v2beta1",
-        "MPIJob",
-        {"mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}}},
-        "it-launcher-0001",
-        {"training.kubeflow.org/job-role": "launcher", "batch.kubernetes.io/job-name": "it-launcher"},
-    ),
-    "mpi-first-worker": (
-        "kubeflow.org/v2beta1",
-        "MPIJob",
-        {"runLauncherAsWorker": True, "mpiReplicaSpecs": {"Worker": {"template": TEMPLATE}}},
-        "it-worker-0",
-        {"training.kubeflow.org/replica-index": "1", "training.kubeflow.org/job-name": "it"},
-    ),
-    "jobset": (
-        "jobset.x-k8s.io/v1alpha2",
-        "JobSet",
-        JOB_SET,
-        "it-b-1-0",
-        {
-            "jobset.sigs.k8s.io/replicatedjob-name": "b",
-            "jobset.sigs.k8s.io/job-index": "1",
-            "jobset.sigs.k8s.io/job-global-index": "2",
-            "jobset.sigs.k8s.io/global-replicas": "3",
-            "batch.kubernetes.io/job-name": "it-b-1",
-            "batch.kubernetes.io/job-completion-index": "0",
-        },
-    ),
-    "leader": (
-        "leaderworkerset.x-k8s.io/v1",
-        "LeaderWorkerSet",
-        LWS,
-        "it-1",
-        {
-            "leaderworkerset.sigs.k8s.io/name": "it",
-            "leaderworkerset.sigs.k8s.io/group-index": "1",
-            "leaderworkerset.sigs.k8s.io/worker-index": "0",
-        },
-    ),
-    "lws-worker": (
-        "leaderworkerset.x-k8s.io/v1",
-        "LeaderWorkerSet",
-        LWS,
-        "it-1-2",
-        {"leaderworkerset.sigs.k8s.io/worker-index": "2", "statefulset.kubernetes.io/pod-name": "it-1-2"},
-    ),
-    "ray-worker": (
-        "ray.io/v1",
-        "RayService",
-        {"rayClusterConfig": {"workerGroupSpecs": [{"groupName": "g", "replicas": 1, "template": TEMPLATE}]}},
-        "it-0001-g-worker-0001",
-        {"ray.io/group": "g", "ray.io/node-type": "worker", "ray.io/cluster": "it-0001"},
-    ),
+MPI_WORKER: Object = {"runLauncherAsWorker": True, "mpiReplicaSpecs": {"Worker": {"template": TEMPLATE}}}
+RAY_GROUP: Object = {"groupName": "g", "replicas": 1, "template": TEMPLATE}
+CLIQUES: Object = {"replicas": 2, "template": {"cliques": [{"name": "c", "spec": {"podSpec": pod_spec()}}]}}
+RESOURCES: dict[str, tuple[str, str, Any]] = {
+    "pytorch": ("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": ROLES}),
+    "xgboost": ("kubeflow.org/v1", "XGBoostJob", {"xgbReplicaSpecs": ROLES}),
+    "mpi": ("kubeflow.org/v2beta1", "MPIJob", {"mpiReplicaSpecs": {"Launcher": {"template": TEMPLATE}}}),
+    "mpi-worker": ("kubeflow.org/v2beta1", "MPIJob", MPI_WORKER),
+    "jobset": ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB_SET),
+    "lws": ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", LWS),
+    "ray": ("ray.io/v1", "RayService", {"rayClusterConfig": {"workerGroupSpecs": [RAY_GROUP]}}),
     "volcano": (
         "batch.volcano.sh/v1alpha1",
         "Job",
         {"tasks": [{"replicas": 2, "template": TEMPLATE}], "queue": "gold"},
-        "it-default0-1",
-        {"volcano.sh/job-name": "it", "volcano.sh/task-index": "1", "volcano.sh/queue-name": "gold"},
     ),
-    "knative": (
-        "serving.knative.dev/v1",
-        "Service",
-        {"template": TEMPLATE},
-        "it-00001-deployment-0001",
-        {"serving.knative.dev/revision": "it-00001", "serving.knative.dev/configuration": "it"},
-    ),
-    "notebook": (
-        "kubeflow.org/v1",
-        "Notebook",
-        {"template": TEMPLATE},
-        "it-0",
-        {"notebook-name": "it", "apps.kubernetes.io/pod-index": "0"},
-    ),
-    "spark": (
-        "sparkoperator.k8s.io/v1beta2",
-        "SparkApplication",
-        {"executor": {"instances": 2}},
-        "it-exec-2",
-        {"spark-role": "executor", "spark-exec-id": "2"},
-    ),
-    "clique": (
-        "grove.io/v1alpha1",
-        "PodCliqueSet",
-        {"replicas": 2, "template": {"cliques": [{"name": "c", "spec": {"podSpec": pod_spec()}}]}},
-        "it-1-c-0",
-        {"grove.io/podclique": "it-1-c", "grove.io/podgang": "it-1", "app.kubernetes.io/part-of": "it"},
-    ),
+    "knative": ("serving.knative.dev/v1", "Service", {"template": TEMPLATE}),
+    "notebook": ("kubeflow.org/v1", "Notebook", {"template": TEMPLATE}),
+    "spark": ("sparkoperator.k8s.io/v1beta2", "SparkApplication", {"executor": {"instances": 2}}),
+    "clique": ("grove.io/v1alpha1", "PodCliqueSet", CLIQUES),
 }
+LABELS = """
+pytorch    it-master-0              training.kubeflow.org/ job-role=master operator-name=pytorchjob-controller
+xgboost    it-worker-1              training.kubeflow.org/ replica-type=worker replica-index=1 job-name=it
+mpi        it-launcher-0001         training.kubeflow.org/ job-role=launcher
+mpi        it-launcher-0001         batch.kubernetes.io/ job-name=it-launcher
+mpi-worker it-worker-0              training.kubeflow.org/ replica-index=1 job-name=it
+jobset     it-b-1-0                 jobset.sigs.k8s.io/ replicatedjob-name=b job-index=1
+jobset     it-b-1-0                 jobset.sigs.k8s.io/ job-global-index=2 global-replicas=3
+jobset     it-b-1-0                 batch.kubernetes.io/ job-name=it-b-1 job-completion-index=0
+lws        it-1                     leaderworkerset.sigs.k8s.io/ name=it group-index=1 worker-index=0
+lws        it-1-2                   leaderworkerset.sigs.k8s.io/ worker-index=2
+lws        it-1-2                   statefulset.kubernetes.io/ pod-name=it-1-2
+ray        it-0001-g-worker-0001    ray.io/ group=g node-type=worker cluster=it-0001
+volcano    it-default0-1            volcano.sh/ job-name=it task-spec=default0 task-index=1 queue-name=gold
+knative    it-00001-deployment-0001 serving.knative.dev/ revision=it-00001 configuration=it
+notebook   it-0                     notebook- name=it
+notebook   it-0                     apps.kubernetes.io/ pod-index=0
+spark      it-exec-2                spark- role=executor exec-id=2
+clique     it-1-c-0                 grove.io/ podclique=it-1-c podgang=it-1
+clique     it-1-c-0                 app.kubernetes.io/ part-of=it
+"""
 
 
-@pytest.mark.parametrize("case", LABELS)
-def test_pods_have_the_labels_of_their_controller(case: str) -> None:
-    version, kind, spec, name, labels = LABELS[case]
-    found = pods_of(made(version, kind, spec))[name].labels
-    assert {key: found.get(key) for key in labels} == labels
+@pytest.mark.parametrize("line", LABELS.strip().splitlines())
+def test_pods_have_the_labels_of_their_controller(line: str) -> None:
+    case, name, prefix, *labels = line.split()
+    found = pods_of(made(*RESOURCES[case]))[name].labels
+    for each in labels:
+        key, _, value = each.partition("=")
+        assert found.get(f"{prefix}{key}") == value
 
 
 def test_jobs_of_a_set_have_exclusive_domains() -> None:
@@ -194,15 +115,11 @@ def test_jobs_of_a_set_have_exclusive_domains() -> None:
     assert own != every["it-b-0-0"].labels["jobset.sigs.k8s.io/job-key"]
     assert (affine.topology_key, affine.selector.namespaces) == ("rack", None)
     assert [(each.operator, each.values) for each in affine.selector.requirements or ()] == [("In", (own,))]
-    assert {each.operator: each.values for each in opposed.selector.requirements or ()} == {
-        "Exists": (),
-        "NotIn": (own,),
-    }
-    inner = made(
-        "jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [dict(each) for each in JOB_SET["replicatedJobs"]]}
-    )
-    template = inner["spec"]["replicatedJobs"][0]["template"]
-    inner["spec"]["replicatedJobs"][0]["template"] = {**template, "metadata": {"annotations": {key: "zone"}}}
+    refused = {each.operator: each.values for each in opposed.selector.requirements or ()}
+    assert refused == {"Exists": (), "NotIn": (own,)}
+    first, second = JOB_SET["replicatedJobs"]
+    first = {**first, "template": {**first["template"], "metadata": {"annotations": {key: "zone"}}}}
+    inner = made("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [first, second]})
     assert [len(each.constraints.affinity) for each in expanded(inner).pods] == [1, 0, 0, 0, 0]
 
 
@@ -214,12 +131,8 @@ def test_groups_of_a_leader_worker_set_have_exclusive_domains(key: str) -> None:
     every = pods_of(made("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec, metadata={"annotations": notes}))
     groups = {each.constraints.affinity[0].selector for each in every.values()}
     assert len(groups) == (2 if key.startswith("sub") else 1)
-    assert [each.labels["leaderworkerset.sigs.k8s.io/subgroup-index"] for each in every.values()] == [
-        "0",
-        "0",
-        "1",
-        "1",
-    ]
+    numbers = [each.labels["leaderworkerset.sigs.k8s.io/subgroup-index"] for each in every.values()]
+    assert numbers == ["0", "0", "1", "1"]
 
 
 def runtime(kind: str = "ClusterTrainingRuntime", **policy: Any) -> Object:
@@ -247,9 +160,8 @@ def test_a_train_job_runs_what_its_runtime_describes() -> None:
 def test_a_train_job_overrides_its_runtime() -> None:
     trainer = {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "8"}, "limits": {"nvidia.com/gpu": 4}}}
     override = {"targetJobs": [{"name": "node"}], "spec": {"nodeSelector": {"pool": "a"}}}
-    local = train_job(
-        runtimeRef={"name": "torch", "kind": "TrainingRuntime"}, trainer=trainer, podTemplateOverrides=[override]
-    )
+    kind = {"name": "torch", "kind": "TrainingRuntime"}
+    local = train_job(runtimeRef=kind, trainer=trainer, podTemplateOverrides=[override])
     every = pods_of(runtime("TrainingRuntime"), local)
     assert amounts(every) == {"llm-load-0-0": (0, 0, 1), **{f"llm-node-0-{i}": (8000, 0, 4) for i in range(2)}}
     assert [each.constraints.node_selector for each in every.values()] == [(), *[(("pool", "a"),)] * 2]
@@ -299,15 +211,11 @@ def test_workers_of_an_inference_service_are_further_pods() -> None:
 
 def test_roles_of_an_llm_inference_service() -> None:
     container = {"containers": [{"name": "main", "resources": GPUS}]}
+    parallelism = {"data": 8, "dataLocal": 4}
     spec = {
         "replicas": 2,
         "template": container,
-        "prefill": {
-            "replicas": 1,
-            "parallelism": {"data": 8, "dataLocal": 4},
-            "template": container,
-            "worker": container,
-        },
+        "prefill": {"replicas": 1, "parallelism": parallelism, "template": container, "worker": container},
         "router": {"scheduler": {"template": {"containers": [{"name": "epp"}]}}},
     }
     every = pods_of(made("serving.kserve.io/v1alpha1", "LLMInferenceService", spec))
@@ -323,10 +231,8 @@ def test_roles_of_an_llm_inference_service() -> None:
 
 
 def test_scaling_groups_multiply_their_cliques() -> None:
-    cliques = [
-        {"name": n, "spec": {"replicas": r, "podSpec": pod_spec(r)}}
-        for n, r in (("route", 1), ("lead", 1), ("work", 2))
-    ]
+    sizes = {"route": 1, "lead": 1, "work": 2}
+    cliques = [{"name": name, "spec": {"replicas": n, "podSpec": pod_spec(n)}} for name, n in sizes.items()]
     groups = [{"name": "g", "replicas": 2, "minAvailable": 1, "cliqueNames": ["lead", "work"]}]
     spec = {"replicas": 1, "template": {"cliques": cliques, "podCliqueScalingGroups": groups}}
     every = pods_of(made("grove.io/v1alpha1", "PodCliqueSet", spec))
@@ -363,23 +269,11 @@ def machine(domain: Object, kind: str = "VirtualMachine", **spec: Any) -> Object
 @pytest.mark.parametrize(
     ("domain", "cpu", "memory"),
     [
-        (
-            {"cpu": {"cores": 2, "sockets": 2, "threads": 2}, "memory": {"guest": "4Gi"}},
-            800,
-            4096 + 8 + 220 + 64 + 8 + 16,
-        ),
+        ({"cpu": {"cores": 2, "sockets": 2, "threads": 2}, "memory": {"guest": "4Gi"}}, 800, 4096 + 8 + 220 + 88),
         ({"resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}, 3000, 1024 + 2 + 220 + 24 + 8 + 16),
         ({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}, 2000, 1024 + 2 + 220 + 16 + 8 + 16),
-        (
-            {"cpu": {"cores": 4, "dedicatedCpuPlacement": True}, "memory": {"guest": "1Gi"}},
-            4000,
-            1024 + 2 + 220 + 32 + 8 + 16 + 100,
-        ),
-        (
-            {"memory": {"guest": "1Gi"}, "devices": {"hostDevices": [{"deviceName": "nvidia.com/gpu"}]}},
-            100,
-            1024 + 2 + 220 + 8 + 8 + 16 + 1024,
-        ),
+        ({"cpu": {"cores": 4, "dedicatedCpuPlacement": True}, "memory": {"guest": "1Gi"}}, 4000, 1270 + 32 + 100),
+        ({"memory": {"guest": "1Gi"}, "devices": {"hostDevices": [{"deviceName": GPU}]}}, 100, 1270 + 8 + 1024),
     ],
 )
 def test_a_virtual_machine_runs_in_one_pod(domain: Object, cpu: int, memory: int) -> None:
@@ -388,11 +282,7 @@ def test_a_virtual_machine_runs_in_one_pod(domain: Object, cpu: int, memory: int
 
 
 def test_instance_types_and_states_of_virtual_machines() -> None:
-    kind = {
-        "cpu": {"guest": 8},
-        "memory": {"guest": "2Gi"},
-        "gpus": [{"name": "a", "deviceName": "nvidia.com/gpu"}] * 2,
-    }
+    kind = {"cpu": {"guest": 8}, "memory": {"guest": "2Gi"}, "gpus": [{"name": "a", "deviceName": GPU}] * 2}
     big = made("instancetype.kubevirt.io/v1beta1", "VirtualMachineClusterInstancetype", kind, "big")
     every = pods_of(big, machine({}, instancetype={"name": "big"}, runStrategy="Always"))
     assert every["virt-launcher-vm-0001"].requests.gpu_count == 2
@@ -410,10 +300,8 @@ def test_instance_types_and_states_of_virtual_machines() -> None:
 
 
 def test_tasks_of_a_pipeline_are_pods() -> None:
-    steps = [
-        {"name": "a", "computeResources": {"requests": {"cpu": "1"}}},
-        {"name": "b", "resources": {"requests": {"cpu": "2"}}},
-    ]
+    one, two = ({"requests": {"cpu": cpu}} for cpu in "12")
+    steps = [{"name": "a", "computeResources": one}, {"name": "b", "resources": two}]
     task = made("tekton.dev/v1", "Task", {"steps": steps}, "build")
     pipeline = {
         "tasks": [{"name": "one", "taskRef": {"name": "build"}}],
@@ -423,9 +311,8 @@ def test_tasks_of_a_pipeline_are_pods() -> None:
     every = pods_of(task, run)
     assert amounts(every) == {"it-one-pod": (3000, 0, 0), "it-end-pod": (0, 0, 0)}
     assert every["it-one-pod"].labels["tekton.dev/pipelineTask"] == "one"
-    single = made(
-        "tekton.dev/v1", "TaskRun", {"taskRef": {"name": "build"}, "computeResources": {"requests": {"cpu": "5"}}}
-    )
+    spec = {"taskRef": {"name": "build"}, "computeResources": {"requests": {"cpu": "5"}}}
+    single = made("tekton.dev/v1", "TaskRun", spec)
     assert amounts(pods_of(task, single)) == {"it-pod": (5000, 0, 0)}
     failed = single | {"status": {"conditions": [{"type": "Succeeded", "status": "False"}]}}
     waiting = run | {"spec": {**run["spec"], "status": "PipelineRunPending"}}
@@ -433,9 +320,9 @@ def test_tasks_of_a_pipeline_are_pods() -> None:
     assert ([each.name for each in result.pods], result.suspended) == (["p"], 2)
 
 
-@pytest.mark.parametrize("case", ["master", "jobset", "ray-job"])
+@pytest.mark.parametrize("case", ["pytorch", "jobset", "ray-job"])
 def test_resources_of_other_managers_make_no_pods(case: str) -> None:
-    version, kind, spec, *_ = LABELS.get(case, ("ray.io/v1", "RayJob", {"rayClusterSpec": {}}))
+    version, kind, spec = RESOURCES.get(case, ("ray.io/v1", "RayJob", {"rayClusterSpec": {}}))
     elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
     managed = made(version, kind, {**spec, **({"runPolicy": elsewhere} if kind == "PyTorchJob" else elsewhere)})
     assert pods_of(managed, pod("p")).keys() == {"p"}
@@ -481,15 +368,10 @@ def test_a_kind_of_another_group_is_read_by_its_shape() -> None:
 def test_errors_name_the_field_of_the_resource() -> None:
     bad = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]}}
     jobs = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": bad}}}]}
+    inner = "template.spec.containers[0]"
     for content, field in (
-        (
-            made("jobset.x-k8s.io/v1alpha2", "JobSet", jobs),
-            "spec.replicatedJobs[0].template.spec.template.spec.containers[0]",
-        ),
-        (
-            made("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": bad}]}),
-            "spec.tasks[0].template.spec.containers[0]",
-        ),
+        (made("jobset.x-k8s.io/v1alpha2", "JobSet", jobs), f"spec.replicatedJobs[0].template.spec.{inner}"),
+        (made("batch.volcano.sh/v1alpha1", "Job", {"tasks": [{"template": bad}]}), f"spec.tasks[0].{inner}"),
         (made("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": "x"}), "spec"),
         (machine({"memory": {"guest": "lots"}}), "spec.domain.memory.guest"),
     ):
@@ -533,9 +415,8 @@ def test_auxiliary_kinds_are_not_called_unrelated() -> None:
     kinds = [("scheduling.x-k8s.io/v1alpha1", "PodGroup"), ("v1", "PersistentVolumeClaim")]
     queues = [("scheduling.volcano.sh/v1beta1", "Queue"), ("kueue.x-k8s.io/v1beta1", "ClusterQueue")]
     every = [made(version, kind, {}) for version, kind in (*kinds, *queues)]
-    assert read(*every, pod("p")).warnings() == (
-        "objects of these kinds are not modelled and have no effect: ClusterQueue 1, Queue 1",
-    )
+    said = "objects of these kinds are not modelled and have no effect: ClusterQueue 1, Queue 1"
+    assert read(*every, pod("p")).warnings() == (said,)
 
 
 @pytest.mark.parametrize(
@@ -556,7 +437,7 @@ def test_auxiliary_kinds_are_not_called_unrelated() -> None:
 def test_names_that_kubernetes_refuses_leave_objects_out(change: Object, field: str) -> None:
     bad = pod("bad")
     bad["metadata"] |= change
-    found = Objects([Document(listed(pod("a.b-1", metadata={"labels": {"x.io/a": "B_c"}}), bad), "w.yaml", "")])
+    found = parsed(pod("a.b-1", metadata={"labels": {"x.io/a": "B_c"}}), bad)
     assert [each.name for each in found.expanded(()).pods] == ["a.b-1"]
     (problem,) = found.problems()
     with raises(InputError, field, "Kubernetes"):
@@ -567,7 +448,7 @@ def test_labels_of_templates_and_names_of_services_are_checked() -> None:
     deployment = controller("Deployment", "web")
     deployment["spec"]["template"]["metadata"]["labels"]["a"] = "-"
     service = item("Service", "a.b", spec={}) | {"apiVersion": "v1"}
-    found = Objects([Document(listed(pod("p"), deployment, service), "w.yaml", "")])
+    found = parsed(pod("p"), deployment, service)
     assert [each.field for each in found.problems()] == ["spec.template.metadata.labels.a", "metadata.name"]
 
 
@@ -585,10 +466,8 @@ def test_controllers_that_wait_for_terminating_pods() -> None:
     """A DaemonSet has one pod on a node; a Job may replace pods only once they have failed."""
     deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     daemons = controller("DaemonSet", "d")
-    assert sorted(pods_of(node("n"), node("m"), daemons, pod("d-x", daemons, on="n", metadata=deleted))) == [
-        "d-0001",
-        "d-x",
-    ]
+    ending = pod("d-x", daemons, on="n", metadata=deleted)
+    assert sorted(pods_of(node("n"), node("m"), daemons, ending)) == ["d-0001", "d-x"]
     for policy, count in (("Failed", 2), ("TerminatingOrFailed", 3)):
         job = controller("Job", "j", parallelism=2, completions=4, podReplacementPolicy=policy)
         content = (node("n"), job, pod("j-x", job, on="n"), pod("j-y", job, on="n", metadata=deleted))
@@ -652,7 +531,7 @@ def changed(value: Any, change: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("change", [None, True, "x", [None], {"a": None}, 1 << 70])
-@pytest.mark.parametrize("case", [*LABELS, "inference", "dynamo", "machine", "pipeline", "train"])
+@pytest.mark.parametrize("case", [*RESOURCES, "inference", "dynamo", "machine", "pipeline", "train"])
 def test_strange_values_are_rejected_or_taken_but_never_crash(case: str, change: Any) -> None:
     predictor = {"minReplicas": 1, "model": {"resources": GPUS}, "workerSpec": {"containers": [{"name": "w"}]}}
     others: dict[str, Object] = {
@@ -662,9 +541,9 @@ def test_strange_values_are_rejected_or_taken_but_never_crash(case: str, change:
         "pipeline": made("tekton.dev/v1", "PipelineRun", {"pipelineSpec": {"tasks": [{"taskSpec": {"steps": [{}]}}]}}),
         "train": runtime(),
     }
-    content = others[case] if case in others else made(*LABELS[case][:3])
+    content = others[case] if case in others else made(*RESOURCES[case])
     for spec in changed(content["spec"], change):
-        found = Objects([Document(listed({**content, "spec": spec}, train_job(), pod("p")), "w.yaml", "")])
+        found = parsed({**content, "spec": spec}, train_job(), pod("p"))
         result = found.expanded(())
         assert "p" in {each.name for each in result.pods}
         assert all(isinstance(each, InputError) for each in (*found.problems(), *result.problems))

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.errors import raises
 
 from steersman.cluster.model import Pod
 from steersman.core.errors import InputError
 from steersman.workloads.formats.registry import format_of
+from steersman.workloads.formats.traces import shares
 from steersman.workloads.loading import load_pods, load_workload
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn-0,96000,204800,8,NVIDIA-A100-SXM4-80GB\nn-1,64000,102400,4,T4\n"
@@ -74,9 +77,8 @@ def test_waiting_tasks_of_arrays(tmp_path: Path) -> None:
 
     pods, _ = read(tmp_path, sacct(row("5_[0-8:4,11%2]"), row("6_3"), row("7+1")))
     assert [pod.name for pod in pods] == ["5-0", "5-4", "5-8", "5-11", "6-3", "7-1"]
-    assert {(sizes(pod), life(pod), pod.estimated_seconds) for pod in pods} == {
-        ((4000, 8.0, 1, 1000), (0.0, None), 129_600.0)
-    }
+    found = {(sizes(pod), life(pod), pod.estimated_seconds) for pod in pods}
+    assert found == {((4000, 8.0, 1, 1000), (0.0, None), 129_600.0)}
     pods, understood = read(tmp_path, sacct(row("5_[0-2,...%4]")))
     assert [pod.name for pod in pods] == ["5-0", "5-1", "5-2"]
     assert "1 left out (tasks of an array that sacct abbreviates" in understood
@@ -140,14 +142,10 @@ def test_jobs_of_helios_and_acme(tmp_path: Path) -> None:
         "19,uB,vcY,job,1,4,1,CANCELLED,2020-06-01 00:00:31,,,0,0\n"
     )
     pods, understood = read(tmp_path, helios)
-    assert [(pod.name, pod.gang, pod.namespace) for pod in pods] == [
-        *((f"17-{i}", "17", "vcx-1") for i in range(3)),
-        ("18", "", "vcy"),
-    ]
-    assert (sizes(pods[0]), life(pods[0]), sizes(pods[3]), life(pods[3])) == (
-        *((32_000, 0.0, 8, 1000), (0.0, 100.0)),
-        *((4000, 0.0, 0, 0), (30.0, 37.0)),
-    )
+    assert [pod.name for pod in pods] == ["17-0", "17-1", "17-2", "18"]
+    assert {(pod.gang, pod.namespace) for pod in pods} == {("17", "vcx-1"), ("", "vcy")}
+    assert (sizes(pods[0]), life(pods[0])) == ((32_000, 0.0, 8, 1000), (0.0, 100.0))
+    assert (sizes(pods[3]), life(pods[3])) == ((4000, 0.0, 0, 0), (30.0, 37.0))
     assert "2 jobs of 2 users, 1 left out (never ran)" in understood
     kalos = (
         "job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,"
@@ -157,10 +155,8 @@ def test_jobs_of_helios_and_acme(tmp_path: Path) -> None:
     )
     (first, second), _ = read(tmp_path, kalos)
     # The wait of 10 s is no part of the run.
-    assert (first.name, second.gang, sizes(first), life(first)) == (
-        *("dlcx9-0", "dlcx9", (120_000, 500.0, 8, 1000)),
-        (0.0, 8.0),
-    )
+    assert (first.name, second.gang) == ("dlcx9-0", "dlcx9")
+    assert (sizes(first), life(first)) == ((120_000, 500.0, 8, 1000), (0.0, 8.0))
 
 
 PAI = "a1,worker,2,Terminated,1000.0,1300.0,600.0,29.296875,25.0,T4\nb2,ps,1,Failed,1100.0,,450.0,,,\n"
@@ -168,15 +164,15 @@ PAI += "c3,chief,1,Running,1200.0,,100.0,1.0,200.0,MISC\nd4,chief,1,Waiting,,,10
 PAI += "e5,worker,1.0,Terminated,1300.0,1301.0,100.0,1.0,100.0,P100\n"
 
 
-@pytest.mark.parametrize(
-    "header", ["", "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"]
-)
+PAI_COLUMNS = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
+
+
+@pytest.mark.parametrize("header", ["", PAI_COLUMNS])
 def test_tasks_of_pai(tmp_path: Path, header: str) -> None:
     pods, understood = read(tmp_path, header + PAI)
     assert [pod.name for pod in pods] == ["a1-worker-0", "a1-worker-1", "b2-ps", "c3-chief", "e5-worker"]
-    assert [sizes(pod) for pod in pods[1:]] == [
-        *((6000, 29.297, 1, 250), (4500, 0.0, 0, 0), (1000, 1.0, 2, 1000), (1000, 1.0, 1, 1000))
-    ]
+    assert [sizes(pod) for pod in pods[1:3]] == [(6000, 29.297, 1, 250), (4500, 0.0, 0, 0)]
+    assert [sizes(pod) for pod in pods[3:]] == [(1000, 1.0, 2, 1000), (1000, 1.0, 1, 1000)]
     assert [pod.constraints.gpu_models for pod in pods] == [("T4",), ("T4",), (), (), ()]
     assert [life(pod) for pod in pods[1:]] == [(0.0, 300.0), (100.0, None), (200.0, None), (300.0, 301.0)]
     assert not any(pod.gang for pod in pods)
@@ -207,14 +203,9 @@ def test_virtual_machines_of_azure(tmp_path: Path) -> None:
 
 
 def event(time: float, kind: int, collection: int, index: int = 0, **further: Any) -> str:
-    request = {"cpus": 0.25, "memory": 0.125}
-    common = {
-        "time": str(int(time * 1e6)),
-        "type": kind,
-        "collection_id": str(collection),
-        "instance_index": str(index),
-    }
-    return json.dumps({"collection_type": "0", "priority": "103", "resource_request": request, **common, **further})
+    common = {"time": str(int(time * 1e6)), "type": kind, "collection_id": str(collection)}
+    common |= {"instance_index": str(index), "collection_type": "0", "priority": "103"}
+    return json.dumps({"resource_request": {"cpus": 0.25, "memory": 0.125}, **common, **further})
 
 
 @pytest.mark.parametrize("name", ["events.json.gz", "events.json", "events"])
@@ -296,3 +287,26 @@ def test_a_job_that_is_there_twice_is_named_with_both_lines(tmp_path: Path) -> N
     (tmp_path / "s.csv").write_text(sacct(row, row))
     with raises(InputError, "line 2", where="line 3"):
         load_pods(tmp_path / "s.csv", ())
+
+
+# Jobs that are larger than a node
+
+
+def test_shares_are_equal_or_fill_nodes() -> None:
+    assert shares(16, 8) == (8, 8)
+    assert shares(100, 64) == (50, 50)
+    assert shares(101, 64) == (64, 37)
+    assert shares(8, 8) == (8,)
+    assert shares(8, 0) == (8,)
+
+
+@given(st.integers(1, 10_000), st.integers(0, 300))
+def test_shares_are_the_fewest_that_fit(amount: int, largest: int) -> None:
+    parts = shares(amount, largest)
+    assert sum(parts) == amount
+    if largest:
+        assert len(parts) == -(-amount // largest)
+        assert 0 < min(parts) <= max(parts) <= largest
+        assert len(set(parts)) == 1 or set(parts[:-1]) == {largest}
+    else:
+        assert parts == (amount,)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cluster_dump import Object
 from typer.testing import CliRunner
 
 import steersman
@@ -17,41 +18,39 @@ ZONE = "topology.kubernetes.io/zone"
 REFERENCES = "spec.volumes[].persistentVolumeClaim"
 
 
-def obj(
-    kind: str, name: str, api: str = "v1", metadata: dict[str, Any] | None = None, **further: Any
-) -> dict[str, Any]:
-    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **(metadata or {})}, **further}
+def obj(kind: str, name: str, api: str = "v1", **further: Any) -> Object:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **further.pop("metadata", {})}, **further}
 
 
-def node(name: str, zone: str) -> dict[str, Any]:
+def node(name: str, zone: str) -> Object:
     allocatable = {"cpu": "8", "memory": "32Gi", "pods": "110"}
     return obj("Node", name, metadata={"labels": {ZONE: zone}}, status={"allocatable": allocatable})
 
 
-def volume(name: str, zone: str = "", **further: Any) -> dict[str, Any]:
+def volume(name: str, zone: str = "", **further: Any) -> Object:
     terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
     affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if zone else {}
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], **affinity}
     return obj("PersistentVolume", name, spec=spec, **further)
 
 
-def claim(name: str, volume_name: str = "", storage_class: str = "", phase: str = "Bound") -> dict[str, Any]:
-    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+def claim(name: str, volume_name: str = "", storage_class: str = "", phase: str = "Bound") -> Object:
+    spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     spec |= {"volumeName": volume_name} if volume_name else {}
     spec |= {"storageClassName": storage_class} if storage_class else {}
     return obj("PersistentVolumeClaim", name, spec=spec, status={"phase": phase})
 
 
-def pod(name: str, *claims: str, where: str = "") -> dict[str, Any]:
+def pod(name: str, *claims: str, where: str = "") -> Object:
     volumes = [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": each}} for i, each in enumerate(claims)]
-    spec: dict[str, Any] = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}], "volumes": volumes}
+    spec: Object = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}], "volumes": volumes}
     return obj("Pod", name, spec=spec | ({"nodeName": where} if where else {}))
 
 
 NODES = (node("a", "za"), node("b", "zb"), node("c", "zc"))
 
 
-def load(folder: Path, *objects: dict[str, Any], running: RunningPods = RunningPods.FREE) -> Workload:
+def load(folder: Path, *objects: Object, running: RunningPods = RunningPods.FREE) -> Workload:
     path = folder / "case.json"
     path.write_text(json.dumps([*NODES, *objects]))
     return load_workload(path, path, running=running)
@@ -73,7 +72,7 @@ def placed(workload: Workload) -> tuple[dict[str, str], dict[str, str]]:
         volume("pv", metadata={"labels": {"failure-domain.beta.kubernetes.io/zone": "zb"}}),
     ],
 )
-def test_a_pod_goes_where_its_volume_is(tmp_path: Path, stated: dict[str, Any]) -> None:
+def test_a_pod_goes_where_its_volume_is(tmp_path: Path, stated: Object) -> None:
     workload = load(tmp_path, stated, claim("data", "pv"), pod("p", "data"), pod("q"))
     nodes, _ = placed(workload)
     assert nodes["p"] == "b"
@@ -86,18 +85,18 @@ def test_volumes_in_two_zones_fit_nowhere(tmp_path: Path) -> None:
     assert reasons["p"] == "0/3 nodes are available: 3 node(s) didn't match PersistentVolume's node affinity."
 
 
+LOST = 'persistentvolumeclaim "data" bound to non-existent persistentvolume "gone"'
+
+
 @pytest.mark.parametrize(
     ("objects", "reason"),
     [
         ((claim("other", "pv"), volume("pv")), 'persistentvolumeclaim "data" not found'),
         ((claim("data", "gone"), volume("pv")), 'persistentvolume "gone" not found'),
-        (
-            (claim("data", "gone", phase="Lost"), volume("pv")),
-            'persistentvolumeclaim "data" bound to non-existent persistentvolume "gone"',
-        ),
+        ((claim("data", "gone", phase="Lost"), volume("pv")), LOST),
     ],
 )
-def test_claims_that_cannot_be_used(tmp_path: Path, objects: tuple[dict[str, Any], ...], reason: str) -> None:
+def test_claims_that_cannot_be_used(tmp_path: Path, objects: tuple[Object, ...], reason: str) -> None:
     _, reasons = placed(load(tmp_path, *objects, pod("p", "data"), pod("fits")))
     assert reasons == {"p": f"0/3 nodes are available: {reason}.", "fits": ""}
 
@@ -109,9 +108,8 @@ def test_a_run_whose_claim_is_missing_is_written(tmp_path: Path) -> None:
     options = ["--nodes", str(file), "--pods", str(file), "--protocol", "arrivals", "--policy", "kube-default"]
     result = CliRunner().invoke(app, ["simulate", *options, "--output", str(output)])
     assert result.exception is None
-    assert '0/3 nodes are available: persistentvolumeclaim ""data"" not found.' in (
-        (output / "placements.csv").read_text("utf-8")
-    )
+    reason = '0/3 nodes are available: persistentvolumeclaim ""data"" not found.'
+    assert reason in (output / "placements.csv").read_text("utf-8")
     with (output / REPLAY).open("rb") as replay:
         assert decode_replay(output / REPLAY, replay).pods
 
@@ -143,7 +141,7 @@ def test_claims_are_of_a_namespace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("further", [(), (claim("data", "pv"),)])
-def test_without_claims_or_volumes_there_is_a_warning(tmp_path: Path, further: tuple[dict[str, Any], ...]) -> None:
+def test_without_claims_or_volumes_there_is_a_warning(tmp_path: Path, further: tuple[Object, ...]) -> None:
     workload = load(tmp_path, *further, pod("p", "data"))
     assert workload.pods[0].constraints.volume_refusals == ()
     assert any(f"{REFERENCES} is not modelled" in warning for warning in workload.warnings)
