@@ -157,7 +157,7 @@ lint: .venv/dev ## ruff, mypy --strict, the direction of imports, types of the s
 	.venv/bin/mypy
 	.venv/bin/mypy -p studies -p benchmarks -p website -p release
 	.venv/bin/lint-imports
-	@if command -v npx >/dev/null; then $(TSC) -p src/steersman/apps/dashboard/jsconfig.json && $(TSC) -p website/player/jsconfig.json; \
+	@if command -v npx >/dev/null; then $(TSC) -p src/steersman/live/dashboard/jsconfig.json && $(TSC) -p website/player/jsconfig.json; \
 	else echo "there is no Node.js: the types of the pages' scripts are not checked"; fi
 
 format: .venv/dev ## rewrite the code as lint wants it

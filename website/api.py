@@ -18,7 +18,7 @@ CLASSES = {
         "steersman.cluster.model.Pod",
         "steersman.cluster.model.PodClass",
         "steersman.cluster.model.Requests",
-        "steersman.apps.load.live_cluster.LiveCluster",
+        "steersman.live.load.live_cluster.LiveCluster",
     ),
     "Environments": (
         "steersman.envs.deployments.DeploymentsOptions",

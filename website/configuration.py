@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.apps.service import config as service
+from steersman.live.service import config as service
 from steersman.prometheus import configuration as telemetry
 from website.docstrings import cell, entries
 

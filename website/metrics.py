@@ -24,13 +24,13 @@ KINDS = {
 }
 """Kinds of metrics by the names of the classes and functions that make them."""
 PLACES = {
-    "apps/scheduler": "`steersman schedule`",
-    "apps/http_policy": "`steersman schedule` with a server as policy",
-    "apps/runtime": "`steersman schedule` and `steersman serve`",
-    "apps/service": "`steersman serve`",
+    "live/scheduler": "`steersman schedule`",
+    "live/http_policy": "`steersman schedule` with a server as policy",
+    "live/runtime": "`steersman schedule` and `steersman serve`",
+    "live/service": "`steersman serve`",
     "prometheus/collector.py": "`steersman schedule` and `steersman serve` with `--telemetry`",
     "prometheus/probe.py": "`steersman probe`",
-    "apps/local_cluster": "`steersman cluster up --telemetry`: the truth about the simulated nodes",
+    "live/local_cluster": "`steersman cluster up --telemetry`: the truth about the simulated nodes",
 }
 """Who exports the metrics that a file or folder defines, in the order of the page."""
 GO = re.compile(

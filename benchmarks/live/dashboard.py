@@ -24,10 +24,10 @@ from playwright.sync_api import sync_playwright
 from tests.browser.conftest import OPTIONS, chromium
 
 from benchmarks.live.rate import cpu_seconds, local_cluster, peak_memory, pod_object
-from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.config import load
+from steersman.live.runtime.tasks import run_concurrently
 
 NODES, PODS = 1_000, 10_000
 SHAPE = "96cpu,768Gi,110pods,8gpu:A100"

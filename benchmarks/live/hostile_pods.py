@@ -21,11 +21,11 @@ from tests.support.hostile import KINDS, NAMESPACE, hostile_pod
 from tests.support.servers.plugin_scheduler import free_port
 
 from benchmarks.live.rate import KUBE_CONFIG, SCHEDULER, STEERSMAN, Bound, local_cluster, pod_object
-from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.kubernetes.client import ApiError, Client, UnreachableError
 from steersman.kubernetes.config import load
 from steersman.kubernetes.watch import Reflector
+from steersman.live.runtime.tasks import run_concurrently
 
 NODES, HOSTILE = 100, 3_000
 PODS, PODS_PER_SECOND = 200, 10

@@ -19,13 +19,13 @@ import msgspec
 import numpy as np
 
 from benchmarks.live.rate import SCHEDULER, STEERSMAN, local_cluster, peak_memory, pod_object
-from steersman.apps.local_cluster.control_plane.servers import running
-from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cached_pod import Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser, load
+from steersman.live.local_cluster.control_plane.servers import running
+from steersman.live.runtime.tasks import run_concurrently
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve

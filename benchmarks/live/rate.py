@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.cluster.objects.fields import pod_from_json
 from steersman.core.statistics import mean_interval
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load
 from steersman.kubernetes.watch import EventType, Reflector
+from steersman.live.runtime.tasks import run_concurrently
 
 NODES, PODS, PAIRS = 1_000, 3_000, 7
 NAME = "benchmark"
@@ -100,7 +100,7 @@ def compared(attempts: Mapping[str, Attempt]) -> dict[str, Any]:
 @contextmanager
 def local_cluster(folder: Path, nodes: int, *options: str) -> Iterator[tuple[Path, Path]]:
     """Yield a cluster of its own, with options of `cluster up`: its kubeconfig, and the folder of the programs."""
-    from steersman.apps.local_cluster.control_plane import build
+    from steersman.live.local_cluster.control_plane import build
 
     environment = os.environ | {"STEERSMAN_STATE_DIR": str(folder / "state")}
 

@@ -18,11 +18,11 @@ import numpy as np
 from tests.support.servers.plugin_scheduler import free_port
 
 from benchmarks.live.rate import SCHEDULER, STEERSMAN, Bound, cpu_seconds, local_cluster, pod_object
-from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.objects.api.metadata import named_object
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load
 from steersman.kubernetes.watch import Reflector
+from steersman.live.runtime.tasks import run_concurrently
 
 NODES, WAITING = 1_000, 20_000
 PODS_PER_SECOND, SECONDS, LIFETIME, TIMES = 100, 30, 10, 3

@@ -11,7 +11,7 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from steersman.apps.service.messages import HostPriority
+from steersman.live.service.messages import HostPriority
 
 
 class Args(msgspec.Struct, rename="pascal"):

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from tests.support.heterogeneous.replay import DrawReplay
 
-from steersman.apps.runtime import policy_manager
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
+from steersman.live.runtime import policy_manager
 
 NODES, DRAWS, SEEDS = 200, range(12), range(8)
 PATCHES: dict[str, dict[str, bool]] = {

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steersman.agents.registry import ALGORITHMS, AlgorithmSpec
-from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.core.config.fields import checked_arguments, make_config
 from steersman.core.engines import use_engine as use_engine  # one of the names of this module
 from steersman.core.errors import UsageError, unknown_name
@@ -29,6 +28,7 @@ from steersman.evaluation.criteria import check_objectives, parse_objectives
 from steersman.evaluation.evaluation import Evaluation, evaluate_experiments
 from steersman.evaluation.experiment import Experiment, generated_experiment
 from steersman.evaluation.generated import GeneratedOptions
+from steersman.live.http_policy.scheme import register_http_policies
 from steersman.objectives import registry as objectives
 from steersman.objectives.objective import Objective
 from steersman.orders import registry as orders
@@ -50,9 +50,9 @@ from steersman.workloads.formats.openb import embedded, known_names
 from steersman.workloads.workload import FIRST_SEED, RunningPods, Workload
 
 if TYPE_CHECKING:
-    from steersman.apps.learner.live_agent import LiveAgent
-    from steersman.apps.load.live_cluster import LiveCluster
-    from steersman.apps.load.load_driver import LoadDriver
+    from steersman.live.learner.live_agent import LiveAgent
+    from steersman.live.load.live_cluster import LiveCluster
+    from steersman.live.load.load_driver import LoadDriver
     from steersman.training.plans import AnyPlan, EnvironmentOptions, TrainingResult
     from steersman.training.run import OnIteration
     from steersman.training.tuning.study import OnTrial, TuneOutcome
@@ -348,7 +348,7 @@ def connect(
         UsageError: a name and a file are given.
         SteersmanError: the cluster does not exist.
     """
-    from steersman.apps.load.live_cluster import LiveCluster, find_target
+    from steersman.live.load.live_cluster import LiveCluster, find_target
 
     return LiveCluster(find_target(None if kubeconfig is None else Path(kubeconfig), context, name))
 
@@ -391,8 +391,8 @@ def live_agent(
         UsageError: an option is invalid, or the agent would explore in a cluster that steersman did not start.
         SteersmanError: the cluster does not exist.
     """
-    from steersman.apps.learner.live_agent import LiveAgent, log_warnings, scheduler_settings
-    from steersman.apps.learner.plan import AgentOptions, file_to_start_from, live_plan
+    from steersman.live.learner.live_agent import LiveAgent, log_warnings, scheduler_settings
+    from steersman.live.learner.plan import AgentOptions, file_to_start_from, live_plan
 
     log_warnings()
     options = AgentOptions(algorithm, network, None if hidden is None else tuple(hidden), objective=objective)
@@ -429,9 +429,9 @@ def load_driver(
         UsageError: an option is invalid, or steersman did not start the cluster.
         SteersmanError: the cluster does not exist.
     """
-    from steersman.apps.learner.live_agent import log_warnings
-    from steersman.apps.load.driver import FillOptions
-    from steersman.apps.load.load_driver import LoadDriver
+    from steersman.live.learner.live_agent import log_warnings
+    from steersman.live.load.driver import FillOptions
+    from steersman.live.load.load_driver import LoadDriver
     from steersman.workloads.generators.deployments import DeploymentSettings
 
     log_warnings()

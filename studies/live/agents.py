@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steersman.apps.learner.plan import AgentOptions, live_plan
 from steersman.evaluation.experiment import Experiment
 from steersman.evaluation.generated import default_objectives, nominal_workload
+from steersman.live.learner.plan import AgentOptions, live_plan
 from steersman.simulation.metrics import reward_metric
 from steersman.simulation.result import RunResult
 from steersman.training.run import POLICY

@@ -18,16 +18,16 @@ from typing import NamedTuple
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from steersman.apps.load.copies import CopyLoop, CopyOptions, DeploymentTemplate, read_manifest
-from steersman.apps.load.driver import RowLog
-from steersman.apps.local_cluster import cluster, nodes, record
-from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.local_cluster.nodes import parse_shape
-from steersman.apps.local_cluster.telemetry import processes
-from steersman.apps.local_cluster.telemetry.exporter import PREFIX, TRUTH_COUNTERS, TRUTH_GAUGES
-from steersman.apps.local_cluster.telemetry.processes import TelemetryOptions
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
+from steersman.live.load.copies import CopyLoop, CopyOptions, DeploymentTemplate, read_manifest
+from steersman.live.load.driver import RowLog
+from steersman.live.local_cluster import cluster, nodes, record
+from steersman.live.local_cluster.control_plane import servers
+from steersman.live.local_cluster.nodes import parse_shape
+from steersman.live.local_cluster.telemetry import processes
+from steersman.live.local_cluster.telemetry.exporter import PREFIX, TRUTH_COUNTERS, TRUTH_GAUGES
+from steersman.live.local_cluster.telemetry.processes import TelemetryOptions
 from steersman.workloads.formats.yaml_documents import write_documents
 from studies.common import Json, Say
 

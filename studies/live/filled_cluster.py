@@ -14,11 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from steersman.apps.local_cluster import cluster, record
-from steersman.apps.local_cluster.cleaning import StallTimeout
-from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.runtime.listing import ALL_PODS
-from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.cluster.model import Node, Pod
 from steersman.cluster.objects.fields import pod_from_json
 from steersman.cluster.objects.manifests import pod_to_object
@@ -26,6 +21,11 @@ from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
+from steersman.live.local_cluster import cluster, record
+from steersman.live.local_cluster.cleaning import StallTimeout
+from steersman.live.local_cluster.control_plane import servers
+from steersman.live.runtime.listing import ALL_PODS
+from steersman.live.runtime.tasks import BackgroundTasks
 from steersman.workloads.formats.yaml_documents import write_documents
 from studies.common import Say
 

@@ -17,12 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from prometheus_client.parser import text_string_to_metric_families
 
-from steersman.apps.load import commands
-from steersman.apps.load.driver import FillOptions
-from steersman.apps.local_cluster import cluster, nodes, record
-from steersman.apps.local_cluster.nodes import parse_shape
-from steersman.apps.runtime.listing import ALL_PODS
-from steersman.apps.runtime.tasks import BackgroundTasks, run
 from steersman.cluster.objects.decoding import decode_requests
 from steersman.cluster.objects.fields import pod_from_json
 from steersman.core.errors import SteersmanError
@@ -30,6 +24,12 @@ from steersman.core.quantities import cpu_milli
 from steersman.envs.deployments import DeploymentsOptions
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
+from steersman.live.load import commands
+from steersman.live.load.driver import FillOptions
+from steersman.live.local_cluster import cluster, nodes, record
+from steersman.live.local_cluster.nodes import parse_shape
+from steersman.live.runtime.listing import ALL_PODS
+from steersman.live.runtime.tasks import BackgroundTasks, run
 from steersman.training.run import METRICS
 from steersman.workloads.generators.deployments import DeploymentSettings
 from studies.common import Json, Say

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.local_cluster.control_plane import build
-from steersman.apps.local_cluster.nodes import prepared
 from steersman.cluster.model import GPU_MILLI, PLUGIN_GPUS, Node, Pod
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
 from steersman.core.errors import SteersmanError
+from steersman.live.local_cluster.control_plane import build
+from steersman.live.local_cluster.nodes import prepared
 from steersman.policies.base import Policy
 from steersman.policies.kube_scheduler.arguments import API_VERSION
 from steersman.policies.kube_scheduler.configuration import KIND, profiles_of

@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.runtime.listing import ALL_PODS
-from steersman.apps.runtime.tasks import BackgroundTasks
 from steersman.cluster.objects.decoding import ESTIMATE_KEY
 from steersman.cluster.objects.fields import pod_from_json
 from steersman.cluster.objects.manifests import pod_to_object
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import EventType, Reflector
+from steersman.live.runtime.listing import ALL_PODS
+from steersman.live.runtime.tasks import BackgroundTasks
 from studies.queues.days import HORIZON, Day, cluster_nodes
 
 NAMESPACE = "default"

@@ -25,8 +25,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from steersman.apps.local_cluster import cluster, nodes, record
 from steersman.core.errors import SteersmanError
+from steersman.live.local_cluster import cluster, nodes, record
 from steersman.orders.registry import find_order
 from steersman.policies.base import with_order
 from steersman.policies.registry import resolve

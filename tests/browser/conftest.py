@@ -19,8 +19,8 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 from tests.support.nightly import is_nightly
 from tests.support.servers.live_cluster import LiveDouble
 
-from steersman.apps.local_cluster.record import locked
 from steersman.core.cache import cache_root
+from steersman.live.local_cluster.record import locked
 
 OPTIONS = (
     "--no-sandbox",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import opened, serious_violations
-from tests.unit.apps.dashboard.test_comparison import METRIC, POLICIES, SEEDS, runs
+from tests.unit.live.dashboard.test_comparison import METRIC, POLICIES, SEEDS, runs
 
 from steersman.evaluation.report.style import styles
 from steersman.evaluation.results import write_evaluation

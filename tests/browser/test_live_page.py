@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.conftest import watched
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
 
-from steersman.apps.dashboard.live.screen import MOST_CLIENTS, PODS_LISTED
+from steersman.live.dashboard.live.screen import MOST_CLIENTS, PODS_LISTED
 
 pytestmark = pytest.mark.browser
 MORE = 100

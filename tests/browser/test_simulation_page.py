@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.conftest import opened, serious_violations
 
 import steersman
-from steersman.apps.dashboard.simulation.document import OUTCOMES, replay_of
 from steersman.evaluation.report.style import styles
+from steersman.live.dashboard.simulation.document import OUTCOMES, replay_of
 
 pytestmark = pytest.mark.browser
 WORKLOAD, POLICIES, SEED = "default-small", ("fgd", "steersman"), 7

@@ -17,13 +17,13 @@ import msgspec
 import numpy as np
 from tests.contract.cases import FOLDER, Answers, Json, Recorder
 
-from steersman.apps.service.scoring.node_scorer import Ranking
 from steersman.cluster.objects.decoding import pod_from_object
 from steersman.cluster.pod_query import PodQuery
 from steersman.kubernetes.cache.cached_pod import Listener
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
+from steersman.live.service.scoring.node_scorer import Ranking
 from steersman.policies.base import Policy
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 from tests.support.kubernetes import control_plane_programs, minor
 
-from steersman.apps.local_cluster import record
-from steersman.apps.local_cluster.control_plane import servers
 from steersman.kubernetes import config
 from steersman.kubernetes.credentials import Credentials
+from steersman.live.local_cluster import record
+from steersman.live.local_cluster.control_plane import servers
 
 STEERSMAN = Path(sys.executable).with_name("steersman")
 NODES = 10

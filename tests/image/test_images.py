@@ -22,7 +22,7 @@ from tests.image.container import Container
 from tests.image.registry import CHECKOUT, LAYOUTS, answers, digest, free_port, keys, registry, tool
 
 import steersman
-from steersman.apps.local_cluster.control_plane import build
+from steersman.live.local_cluster.control_plane import build
 
 __all__ = ["keys", "registry"]
 

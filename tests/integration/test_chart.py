@@ -26,16 +26,16 @@ from tests.support.pages import calls_of
 from tests.unit.docs.test_features import parse
 
 import steersman
-from steersman.apps import doctor
-from steersman.apps.dashboard.live.cluster import ClusterWatch
-from steersman.apps.runtime.http_server import ListenAddress, Probes, WebServer
-from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
-from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
-from steersman.apps.service.config import ServiceConfig, Tls, read_config
-from steersman.apps.service.process import Service
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import KubeCluster, KubeConfig, KubeUser
 from steersman.kubernetes.watch import Reflector
+from steersman.live import doctor
+from steersman.live.dashboard.live.cluster import ClusterWatch
+from steersman.live.runtime.http_server import ListenAddress, Probes, WebServer
+from steersman.live.scheduler.metrics import MetricSources, SchedulerMetrics
+from steersman.live.scheduler.process import LiveScheduler, SchedulerSettings
+from steersman.live.service.config import ServiceConfig, Tls, read_config
+from steersman.live.service.process import Service
 from steersman.prometheus.configuration import read_configuration
 
 pytestmark = [

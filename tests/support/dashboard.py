@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
-from steersman.apps.dashboard.server import Screen, application
+from steersman.live.dashboard.server import Screen, application
 
 TOKEN = "a-token"
 

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.objects.fields import pod_from_json
 from steersman.kubernetes.client import ApiError, Client
 from steersman.kubernetes.watch import EventType, Reflector
+from steersman.live.runtime.tasks import run_concurrently
 
 Kind = Literal["shares", "cpu"]
 Object = dict[str, Any]

@@ -6,7 +6,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from steersman.apps.local_cluster.control_plane import build
+from steersman.live.local_cluster.control_plane import build
 
 VARIABLE = "STEERSMAN_TEST_KUBERNETES"
 """Environment variable with the minor, such as `1.35`; `make test-versions` sets it."""

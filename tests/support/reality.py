@@ -26,13 +26,13 @@ from tests.support.parity.cluster import listed
 from tests.support.parity.scheduler import Attempt, Log
 from tests.support.servers.plugin_scheduler import SCHEDULER, configuration, profile
 
-from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.runtime.tasks import run_concurrently
 from steersman.cluster.model import GPU_MILLI, GPU_MODEL_KEY, Node, Pod
 from steersman.cluster.objects.gpus import GPU_COUNT_KEY, GPU_INDEX_KEY
 from steersman.cluster.objects.manifests import pod_to_object
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.config import load
+from steersman.live.local_cluster.control_plane import servers
+from steersman.live.runtime.tasks import run_concurrently
 from steersman.simulation.arrivals import schedule
 from steersman.workloads.loading import load_workload
 

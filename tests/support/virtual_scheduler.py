@@ -13,9 +13,9 @@ from tests.support.kubeconfig import unreachable
 from tests.support.servers.fake_api_server import merged
 from tests.support.waking import Object, Verb
 
-from steersman.apps.scheduler.ordering import QueuedPod
-from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.kubernetes.cache.cluster_cache import ClusterCache
+from steersman.live.scheduler.ordering import QueuedPod
+from steersman.live.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.orders.live_order import live_order
 from steersman.orders.order import Order
 from steersman.orders.registry import find_order

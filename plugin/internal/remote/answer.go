@@ -67,7 +67,7 @@ func decode(content []byte, version string) (*answer, error) {
 	return decoded, nil
 }
 
-// declined is the error of an answer without scores, by the reason that the service gives (apps/service/admission.py).
+// declined is the error of an answer without scores, by the reason that the service gives (live/service/admission.py).
 func declined(reason string) error {
 	reason = oneOf(reason, "shadow", "deadline", "overload", "stale", "policy", "unusual")
 	err := fmt.Errorf("the service answers with neutral scores: %s", reason)

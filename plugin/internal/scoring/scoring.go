@@ -73,7 +73,7 @@ func DeviceSelectorFor(profile string) DeviceSelector {
 //
 // The chosen node gets Best and is alone at the top, so that neither rounding nor a draw among equals can change the
 // choice; the others get 0 to Others by how near they come, and 0 where there is no room. With chosen below 0 all get
-// 0. Source: apps/service/scoring/ranking.py.
+// 0. Source: live/service/scoring/ranking.py.
 func Rank(raw []float64, chosen int, out []int64) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, score := range raw {

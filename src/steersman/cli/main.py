@@ -18,7 +18,6 @@ from typing import Annotated, Any
 import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]
 
-from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli.commands.advise import advise, demo
 from steersman.cli.commands.cluster import app as cluster
 from steersman.cli.commands.dashboard import dashboard, workbench
@@ -39,6 +38,7 @@ from steersman.cli.output.display import mirror_lines, one_line, say
 from steersman.core.errors import SteersmanError
 from steersman.core.extras import missing_extra
 from steersman.core.signals import interruptible
+from steersman.live.http_policy.scheme import register_http_policies
 from steersman.version import __version__
 
 INTERRUPTED = 130

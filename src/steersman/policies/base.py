@@ -135,7 +135,7 @@ class Need(Enum):
     SELECTORS = auto()  # the selectors of Services and controllers, whose pods it spreads
     TELEMETRY = auto()  # measured metrics of the nodes
     PEERS = auto()  # on which nodes pods of the same owner run
-    SERVER = auto()  # a server that scores, see `apps.http_policy`
+    SERVER = auto()  # a server that scores, see `live.http_policy`
 
 
 class Policy:

@@ -195,7 +195,7 @@ class TrainingRun:
             raise SteersmanError(f"{folder}: there is no {CHECKPOINT} to resume from; leave out --resume to start")
         if not self.resumed and has_checkpoint:
             raise SteersmanError(f"{folder}: a run exists already; resume it, or name another folder")
-        # With a lock from outside (a live run) `apps.learner.plan.init_run` has prepared the folder.
+        # With a lock from outside (a live run) `live.learner.plan.init_run` has prepared the folder.
         if not self.resumed and self._lock is None and (folder / POLICY).exists():
             raise SteersmanError(f"{folder}: holds {POLICY} of an ended run; name another folder")
 

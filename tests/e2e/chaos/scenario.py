@@ -22,9 +22,9 @@ from tests.e2e.chaos.faults import FaultyProxy
 from tests.e2e.chaos.oracle import PODS, ZONE, Api, Object, PodWatch, Verdict, judge
 from tests.e2e.conftest import STEERSMAN, LocalCluster
 
-from steersman.apps.local_cluster import record
-from steersman.apps.local_cluster.control_plane import build, servers
 from steersman.kubernetes.config import KubeConfig, load
+from steersman.live.local_cluster import record
+from steersman.live.local_cluster.control_plane import build, servers
 
 SCALE = int(os.environ.get("STEERSMAN_CHAOS_SCALE", "1"))
 """How many times the nodes and pods of the default run."""

@@ -16,8 +16,8 @@ from tests.e2e.scheduler.test_schedule import bound, create, events
 from tests.support.kubernetes import control_plane_programs
 from tests.support.servers.plugin_scheduler import free_port
 
-from steersman.apps.local_cluster.nodes import parse_shape, prepared
 from steersman.cluster.objects.manifests import node_to_object
+from steersman.live.local_cluster.nodes import parse_shape, prepared
 
 pytestmark = pytest.mark.e2e
 

@@ -11,8 +11,8 @@ import pytest
 from tests.e2e.conftest import NAME, NODES, STEERSMAN, LocalCluster, until
 from tests.support.objects import node_from_object
 
-from steersman.apps.local_cluster.control_plane import servers
-from steersman.apps.local_cluster.nodes import equal_nodes, parse_shape, prepared
+from steersman.live.local_cluster.control_plane import servers
+from steersman.live.local_cluster.nodes import equal_nodes, parse_shape, prepared
 from steersman.workloads.formats.openb import parse_nodes
 
 pytestmark = pytest.mark.e2e

@@ -13,7 +13,7 @@ from tests.e2e.conftest import LocalCluster, until
 from tests.e2e.scheduler.test_schedule import scheduling
 from tests.e2e.telemetry.prometheus import programs
 
-from steersman.apps.local_cluster.control_plane import servers
+from steersman.live.local_cluster.control_plane import servers
 from steersman.prometheus.configuration import DEFAULT_FEATURES
 
 pytestmark = pytest.mark.e2e

@@ -16,9 +16,9 @@ import yaml
 from tests.e2e.conftest import STEERSMAN, until
 from tests.e2e.telemetry.prometheus import programs
 
-from steersman.apps.load.copies import read_manifest
-from steersman.apps.local_cluster.control_plane import build, servers
 from steersman.core.cache import cache_root
+from steersman.live.load.copies import read_manifest
+from steersman.live.local_cluster.control_plane import build, servers
 from steersman.prometheus.configuration import DEFAULT_FEATURES, read_configuration
 
 pytestmark = pytest.mark.e2e

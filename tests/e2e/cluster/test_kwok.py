@@ -10,8 +10,8 @@ import pytest
 import yaml
 from tests.e2e.conftest import LocalCluster, until
 
-from steersman.apps.local_cluster import kwok
-from steersman.apps.local_cluster.control_plane import servers
+from steersman.live.local_cluster import kwok
+from steersman.live.local_cluster.control_plane import servers
 
 pytestmark = pytest.mark.e2e
 NAME = "without-kwok"

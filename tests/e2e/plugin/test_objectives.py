@@ -24,7 +24,7 @@ from tests.e2e.telemetry.prometheus import Node, Telemetry, telemetry
 from tests.e2e.telemetry.test_telemetry import CPU_QUERY, endpoint, fresh, serving, settled
 from tests.support.servers.plugin_scheduler import Scheduler, configuration, plugged, profile, scheduler_program
 
-from steersman.apps.local_cluster.control_plane import build
+from steersman.live.local_cluster.control_plane import build
 
 pytestmark = pytest.mark.e2e
 __all__ = ["scheduler_program"]

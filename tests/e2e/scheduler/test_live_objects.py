@@ -20,10 +20,10 @@ from tests.e2e.conftest import STEERSMAN, LocalCluster, until
 from tests.support.kubeconfig import UNREACHABLE
 
 import steersman
-from steersman.apps.learner.live_agent import LiveAgent
-from steersman.apps.load.live_cluster import LiveCluster
-from steersman.apps.load.load_driver import LoadDriver
 from steersman.core.errors import SteersmanError, UsageError
+from steersman.live.learner.live_agent import LiveAgent
+from steersman.live.load.live_cluster import LiveCluster
+from steersman.live.load.load_driver import LoadDriver
 
 pytestmark = pytest.mark.e2e
 

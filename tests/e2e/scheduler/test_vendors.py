@@ -11,10 +11,10 @@ import pytest
 from tests.e2e.conftest import NODES, LocalCluster, until
 from tests.e2e.scheduler.test_schedule import bound, create, events, pods, scheduling
 
-from steersman.apps.local_cluster.nodes import parse_shape, prepared
 from steersman.cluster.model import GPU_RESOURCES, SHARED_GPUS, Pod, PodClass, Requests
 from steersman.cluster.objects.gpus import GPU_INDEX_KEY
 from steersman.cluster.objects.manifests import node_to_object, pod_to_object
+from steersman.live.local_cluster.nodes import parse_shape, prepared
 from steersman.workloads.loading import load_workload
 
 pytestmark = pytest.mark.e2e

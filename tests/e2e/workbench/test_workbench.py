@@ -22,7 +22,7 @@ import aiohttp
 import pytest
 from tests.e2e.conftest import STEERSMAN, until
 
-from steersman.apps.workbench import TUTORIALS
+from steersman.live.workbench import TUTORIALS
 
 pytestmark = pytest.mark.e2e
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from steersman.apps.local_cluster.control_plane.build import Module, built
 from steersman.core.cache import cache_root
+from steersman.live.local_cluster.control_plane.build import Module, built
 
 ROOT = Path(__file__).resolve().parents[3]
 CHART = ROOT / "deploy" / "helm" / "steersman"

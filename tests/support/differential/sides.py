@@ -13,7 +13,6 @@ from tests.support.differential.clusters import Cluster
 from tests.support.differential.nodes import Object
 from tests.support.kube_decisions import KubeDecisions
 
-from steersman.apps.runtime.policy_manager import LiveSpreadSelectors
 from steersman.cluster.constraints.reasons import FurtherRefusals, refusals, unschedulable_message
 from steersman.cluster.state import ClusterState
 from steersman.cluster.volumes import fit
@@ -23,6 +22,7 @@ from steersman.kubernetes.client import Client
 from steersman.kubernetes.selectors import SELECTING, Selectors
 from steersman.kubernetes.volumes import COLLECTIONS, Volumes, storage_scores
 from steersman.kubernetes.watch import Handler
+from steersman.live.runtime.policy_manager import LiveSpreadSelectors
 from steersman.policies.kube_scheduler.profile import DEFAULT_PROFILE, KubeProfile
 from steersman.policies.kube_scheduler.spreading import PodReader, scheduled_by
 from steersman.workloads.formats.yaml_documents import Document

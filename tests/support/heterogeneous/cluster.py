@@ -21,7 +21,7 @@ from typing import IO, Any
 from tests.support.heterogeneous.objects import GPU, draw_nodes, draw_workloads, pods_of, scaled
 from tests.support.placement_checker import Violation, check, quantity, requests_of
 
-from steersman.apps.local_cluster.control_plane import build, servers
+from steersman.live.local_cluster.control_plane import build, servers
 
 STEERSMAN = Path(sys.executable).with_name("steersman")
 NAME = "heterogeneous"

@@ -15,9 +15,9 @@ from tests.support.heterogeneous.objects import draw_nodes, draw_workloads, pods
 from tests.support.kubeconfig import unreachable
 from tests.support.servers.fake_api_server import JumpingLoop, listed
 
-from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.cluster.model import Node, Pod
 from steersman.kubernetes.cache.cluster_cache import NodeFeed, PodFeed
+from steersman.live.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.simulation.run import Simulator
 from steersman.workloads.loading import load_workload
 

@@ -23,7 +23,7 @@ from typing import Any
 from tests.e2e.conftest import STEERSMAN
 from tests.support.chart.helm import ALL, template
 
-from steersman.apps.local_cluster.control_plane import build
+from steersman.live.local_cluster.control_plane import build
 
 NAMESPACE, NODE_ADDRESS, LINK = "steersman", "10.99.0.1", "169.254.1.1"
 NAMESPACES = (NAMESPACE, "monitoring", "default")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from steersman.apps.local_cluster.control_plane.build import Module, built
 from steersman.core.cache import cache_root
+from steersman.live.local_cluster.control_plane.build import Module, built
 
 SOURCES = Path(__file__).with_name("program")
 

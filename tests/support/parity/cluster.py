@@ -12,8 +12,8 @@ import msgspec
 from tests.support.kubernetes import control_plane_programs
 from tests.support.parity.objects import NAMESPACES, Object
 
-from steersman.apps.local_cluster.control_plane import servers
 from steersman.kubernetes.client import ApiError, Client
+from steersman.live.local_cluster.control_plane import servers
 
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.1

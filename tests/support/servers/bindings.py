@@ -13,8 +13,8 @@ from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node
 from tests.support.servers.tasks import serving
 
-from steersman.apps.scheduler.process import LiveScheduler, SchedulerSettings
 from steersman.kubernetes.client import Client
+from steersman.live.scheduler.process import LiveScheduler, SchedulerSettings
 
 Get = Callable[[str], Awaitable[tuple[int, str]]]
 Answer = Callable[[LiveDouble, web.Request], Awaitable[web.StreamResponse | None]]

@@ -18,7 +18,9 @@ import pytest
 from tests.e2e.conftest import until
 from tests.support.kubernetes import minor
 
-from steersman.apps.local_cluster.control_plane.build import (
+from steersman.core.cache import cache_root
+from steersman.core.errors import SteersmanError
+from steersman.live.local_cluster.control_plane.build import (
     Module,
     build_tags,
     built,
@@ -26,8 +28,6 @@ from steersman.apps.local_cluster.control_plane.build import (
     version_flags,
     version_of,
 )
-from steersman.core.cache import cache_root
-from steersman.core.errors import SteersmanError
 
 SOURCES = Path(__file__).resolve().parents[3] / "plugin"
 PROGRAM = "kube-scheduler"

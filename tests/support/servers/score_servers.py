@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.process import Service
+from steersman.live.service.config import ServiceConfig
+from steersman.live.service.process import Service
 
 Object = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -14,10 +14,10 @@ from tests.support.kubeconfig import unreachable
 from tests.support.servers.fake_api_server import KubeDouble, listed
 from tests.support.servers.tasks import serving, until
 
-from steersman.apps.service.config import ServiceConfig
-from steersman.apps.service.process import Service, WatchedCluster
 from steersman.kubernetes.cache.cluster_cache import NodeFeed, PodFeed
 from steersman.kubernetes.client import Client
+from steersman.live.service.config import ServiceConfig
+from steersman.live.service.process import Service, WatchedCluster
 
 Object = dict[str, Any]
 Ask = Callable[..., Awaitable[tuple[int, Any]]]

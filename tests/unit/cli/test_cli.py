@@ -17,7 +17,6 @@ from tests.support.errors import raises
 from tests.support.run_results import made_experiment, made_run
 from tests.support.servers.score_servers import steersman_server
 
-from steersman.apps.http_policy.policy import blocking_client
 from steersman.cli.main import main
 from steersman.cli.options.common import parse_seeds, repeat_flags
 from steersman.cli.output.display import TrainingProgressBar, wrapped
@@ -27,6 +26,7 @@ from steersman.core.errors import UsageError
 from steersman.core.signals import interruptible
 from steersman.evaluation.report.headline import Headline
 from steersman.evaluation.summary import summarise
+from steersman.live.http_policy.policy import blocking_client
 from steersman.objectives.registry import OBJECTIVES
 from steersman.orders.registry import BUILT_IN as ORDERS
 from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES

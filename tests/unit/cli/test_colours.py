@@ -13,7 +13,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from tests.unit.apps.top.test_top import NODES, node, running_double
+from tests.unit.live.top.test_top import NODES, node, running_double
 
 COLOUR = re.compile(r"\x1b\[(?:[\d;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[\d;]*)?m")
 """An escape sequence that sets a colour of text or background; bold and dim text is none."""

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import yaml
 
-from steersman.apps.service.scoring.explanation import why_not_scheduled
 from steersman.cli.main import main
 from steersman.cluster.objects.api.pods import PodObject
 from steersman.cluster.objects.decoding import decode_pod
+from steersman.live.service.scoring.explanation import why_not_scheduled
 
 NODE = {
     "apiVersion": "v1",

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import structlog
 import typer.main
-from tests.unit.apps.top.test_top import LEASES, NODES, PODS, node, pod, running_double
+from tests.unit.live.top.test_top import LEASES, NODES, PODS, node, pod, running_double
 
-from steersman.apps.local_cluster import record
-from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord
-from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary
 from steersman.cli import main as cli
 from steersman.cli.commands import schedule
 from steersman.cli.main import main
 from steersman.cli.options.common import TableOrJson
 from steersman.cli.output.display import print_json
+from steersman.live.local_cluster import record
+from steersman.live.local_cluster.record import ClusterBackend, ClusterRecord
+from steersman.live.scheduler.shadow import AgreementStats, ClusterSummary
 
 Capture = pytest.CaptureFixture[str]
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.support.objects import node_from_object
 
-from steersman.apps.local_cluster.nodes import equal_nodes, node_object, parse_shape, prepared
 from steersman.cluster.gpu_units import added_labels, with_standard_labels
 from steersman.cluster.model import Node
+from steersman.live.local_cluster.nodes import equal_nodes, node_object, parse_shape, prepared
 from steersman.workloads.formats.openb import parse_nodes
 from steersman.workloads.generators.clusters import random_cluster
 

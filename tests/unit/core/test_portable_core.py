@@ -18,9 +18,9 @@ from tests.support.differential.sequences import sequence
 from tests.support.event_digests import digest
 from tests.support.nightly import examples
 from tests.support.recorded_core import RecordingCore, ask, replay
-from tests.unit.apps.scheduler import test_queue_order
-from tests.unit.apps.scheduler.test_queue import Clock
 from tests.unit.core import test_compiled_core as native
+from tests.unit.live.scheduler import test_queue_order
+from tests.unit.live.scheduler.test_queue import Clock
 
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.core import extras, handles, library

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from steersman.apps.service.config import ServiceConfig, read_config
+from steersman.live.service.config import ServiceConfig, read_config
 
 EXTENDER = Path(__file__).parents[3] / "deploy" / "extender"
 

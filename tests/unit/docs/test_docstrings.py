@@ -16,7 +16,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DOTTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)`")
 ENTRY = re.compile(r"^    ([a-z_]\w*(?:, [a-z_]\w*)*): ", re.M)
 EXIST_TWICE: set[str] = set()
-"""To be empty: the outcome of an agent's decision in `apps.scheduler.agent_link`, a running pod in `cluster.state`."""
+"""To be empty: the outcome of an agent's decision in `live.scheduler.agent_link`, a running pod in `cluster.state`."""
 
 
 def modules() -> dict[str, list[ast.Module]]:

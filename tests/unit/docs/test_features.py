@@ -15,9 +15,9 @@ import pytest
 import typer.main
 
 from steersman.agents.registry import find_algorithm
-from steersman.apps.http_policy.scheme import register_http_policies
 from steersman.cli import main as cli
 from steersman.evaluation.criteria import parse_objectives
+from steersman.live.http_policy.scheme import register_http_policies
 from steersman.objectives.registry import split_limit
 from steersman.policies.networks import find_network
 from steersman.policies.registry import resolve as find_policy

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from steersman.apps.local_cluster.control_plane import build
-from steersman.apps.local_cluster.control_plane.build import kubernetes_minors
 from steersman.cluster.objects.fields import UNMODELLED, kubernetes_table
+from steersman.live.local_cluster.control_plane import build
+from steersman.live.local_cluster.control_plane.build import kubernetes_minors
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "kubernetes-versions.md").read_text()

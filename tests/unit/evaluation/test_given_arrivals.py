@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import steersman
-from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder, Subject
-from steersman.apps.dashboard.runs import FoundRun
 from steersman.cluster.model import GPU_MILLI, Node, Pod, PodClass, Requests
 from steersman.evaluation.evaluation import Evaluation
 from steersman.evaluation.summary import SEEDS, TRACE_BLOCKS
+from steersman.live.dashboard.comparison.evaluation import EvaluationFolder, Subject
+from steersman.live.dashboard.runs import FoundRun
 from steersman.workloads.workload import Workload
 
 POLICIES = ("least-allocated", "fgd")

@@ -31,7 +31,7 @@ from steersman.policies.registry import BUILT_IN, TELEMETRY_POLICIES
 REGISTERED = (*BUILT_IN, *TELEMETRY_POLICIES)
 STYLE_SHEETS = (
     "src/steersman/evaluation/report/templates/report.css",
-    "src/steersman/apps/dashboard/static/shared/style.css",
+    "src/steersman/live/dashboard/static/shared/style.css",
 )
 ROOT = Path(steersman.evaluation.report.__file__).parents[4]
 

@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 from tests.support.servers.fake_api_server import KubeDouble, failure, in_jumping_time
 
-from steersman.apps.scheduler.reporting import CONDITION_WRITERS, Conditions
 from steersman.cluster.model import Pod, PodClass, Requests
 from steersman.kubernetes.cache.cached_pod import CachedPod
 from steersman.kubernetes.client import Client
+from steersman.live.scheduler.reporting import CONDITION_WRITERS, Conditions
 
 COLLECTION = "/api/v1/namespaces/default/pods"
 

@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.errors import raises
 from tests.support.servers.fake_api_server import KubeDouble
 
-from steersman.apps.runtime.http_server import Checks, ListenAddress, Probes, WebServer
-from steersman.apps.scheduler.metrics import MetricSources, SchedulerMetrics
 from steersman.core.errors import SteersmanError
 from steersman.kubernetes.client import Client
 from steersman.kubernetes.watch import Reflector
+from steersman.live.runtime.http_server import Checks, ListenAddress, Probes, WebServer
+from steersman.live.scheduler.metrics import MetricSources, SchedulerMetrics
 
 
 async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.errors import raises
 from tests.support.servers.fake_prometheus import Prometheus
 
-from steersman.apps.runtime.http_server import serve_probe
 from steersman.core.errors import UsageError
+from steersman.live.runtime.http_server import serve_probe
 from steersman.prometheus.probe import Probe, ProbeTarget, parse_target
 
 

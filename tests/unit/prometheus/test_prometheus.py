@@ -26,9 +26,6 @@ from tests.support.servers.fake_prometheus import (
 )
 from tests.unit.policies.node_metrics.test_telemetry_live import SMALL, cluster
 
-from steersman.apps.runtime.comparison import PolicyReloader
-from steersman.apps.runtime.policy_manager import PolicyManager
-from steersman.apps.scheduler.shadow import Shadow
 from steersman.cli.commands.schedule import _run as follow_shadow
 from steersman.cluster.model import Node
 from steersman.cluster.objects.manifests import node_to_object
@@ -36,6 +33,9 @@ from steersman.cluster.pod_query import PodQuery
 from steersman.core.errors import InputError
 from steersman.kubernetes.cache.cluster_cache import NODES_PATH, PODS_PATH
 from steersman.kubernetes.client import Client
+from steersman.live.runtime.comparison import PolicyReloader
+from steersman.live.runtime.policy_manager import PolicyManager
+from steersman.live.scheduler.shadow import Shadow
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from tests.support.errors import raises
 
-from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.cluster.model import (
     Constraints,
     Node,
@@ -23,6 +22,7 @@ from steersman.cluster.model import (
     TopologySpread,
 )
 from steersman.core.errors import SteersmanError
+from steersman.live.service.scoring.explanation import explain_pod
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.prediction.moment import moment_of

@@ -12,11 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.nightly import examples
 
-from steersman.apps.recorder.transitions import LoggedEvent, NodeEvent, PodEvent, transitions
 from steersman.cluster.model import Constraints, Node, Pod, PodClass, Requests, Taint, Toleration
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.envs.workload import WorkloadCore, WorkloadOptions
+from steersman.live.recorder.transitions import LoggedEvent, NodeEvent, PodEvent, transitions
 from steersman.objectives import registry as objectives
 from steersman.objectives import summary
 from steersman.objectives.summary import reward

@@ -5,10 +5,10 @@ import json
 import pytest
 
 import steersman
-from steersman.apps.dashboard.comparison.evaluation import EvaluationFolder
-from steersman.apps.dashboard.runs import find_runs
-from steersman.apps.dashboard.simulation.document import replay_of
 from steersman.evaluation.report.page import report_warnings
+from steersman.live.dashboard.comparison.evaluation import EvaluationFolder
+from steersman.live.dashboard.runs import find_runs
+from steersman.live.dashboard.simulation.document import replay_of
 from steersman.simulation.protocols import choose_protocols
 from steersman.simulation.run import Simulator
 from steersman.workloads.loading import load_workload

@@ -12,9 +12,9 @@ from tests.support.cluster_dump import listed, node, pod
 from tests.support.errors import raises
 from tests.support.nightly import by_default
 
-from steersman.apps.runtime import comparison as live_comparison
 from steersman.cli.main import main
 from steersman.core.errors import SteersmanError
+from steersman.live.runtime import comparison as live_comparison
 from steersman.policies.policy_file import read_policy
 from steersman.policies.registry import policy_path, resolve
 from steersman.simulation.prepared_policy import prepare_chosen

@@ -8,8 +8,8 @@ import pytest
 from tests.support.cluster_dump import Object, node, pod
 from tests.unit.workloads.test_account import cluster, run
 
-from steersman.apps.service.scoring.explanation import explain_pod
 from steersman.cluster.constraints.reasons import format_unschedulable
+from steersman.live.service.scoring.explanation import explain_pod
 from steersman.policies.registry import resolve
 from steersman.workloads.workload import RunningPods
 

@@ -15,8 +15,6 @@ from tests.support.errors import raises
 from tests.support.nightly import examples
 from tests.unit.kubernetes.cache.test_cluster_cache import cache, raw
 
-from steersman.apps.service.scoring.explanation import explain_pod
-from steersman.apps.service.scoring.node_scorer import cluster_of
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError
 from steersman.core.statistics import Interval
@@ -24,6 +22,8 @@ from steersman.evaluation.bound.gpu_bound import GpuBound
 from steersman.evaluation.experiment import Experiment, run_experiment
 from steersman.evaluation.report.figures import heat_map
 from steersman.evaluation.summary import clip_interval
+from steersman.live.service.scoring.explanation import explain_pod
+from steersman.live.service.scoring.node_scorer import cluster_of
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.result import RunResult

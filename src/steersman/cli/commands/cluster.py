@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from steersman.apps.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, folder_of, require
 from steersman.cli.completing import contexts
 from steersman.cli.options.cluster import KubeconfigOptions, Yes, run_with_client
 from steersman.cli.options.common import CommandGroup, TableOrJson, TableOrJsonOption, path_option
@@ -20,6 +19,7 @@ from steersman.cli.output.display import Progress, print_json, say, status_if_sl
 from steersman.cluster.model import Node
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.redaction import redact_url
+from steersman.live.local_cluster.record import ClusterBackend, ClusterRecord, check_name, command, folder_of, require
 
 if TYPE_CHECKING:
     from steersman.kubernetes.config import KubeConfig
@@ -73,8 +73,8 @@ def require_consent(record: ClusterRecord, what: str, *, yes: bool) -> None:
 
 def stopped_servers(record: ClusterRecord) -> str:
     """Return the processes of the control plane, and of telemetry, that should run on this machine and do not."""
-    from steersman.apps.local_cluster.control_plane import servers
-    from steersman.apps.local_cluster.telemetry import processes
+    from steersman.live.local_cluster.control_plane import servers
+    from steersman.live.local_cluster.telemetry import processes
 
     control_plane = servers.ended(folder_of(record.name)) if record.way is ClusterBackend.BINARIES else []
     return ", ".join([*control_plane, *processes.ended(record.name)])
@@ -82,8 +82,8 @@ def stopped_servers(record: ClusterRecord) -> str:
 
 def ask(record: ClusterRecord, request: Any, seconds: float | None = None) -> Any:
     """Return the result of `request`, a coroutine function of a client, within a timeout in seconds."""
-    from steersman.apps.local_cluster.cluster import client
     from steersman.kubernetes.client import UnreachableError
+    from steersman.live.local_cluster.cluster import client
 
     async def send() -> Any:
         async with client(record) as api:
@@ -146,7 +146,7 @@ def add_nodes(
 
     **Example**: steersman cluster nodes add --count 5 --node-shape gpu=96cpu,768Gi,8gpu:A100
     """
-    from steersman.apps.local_cluster import nodes as simulated
+    from steersman.live.local_cluster import nodes as simulated
 
     groups, record = simulated.parse_groups(new.node_shape), record_of(name, existing)
     require_consent(record, "create nodes in", yes=yes)
@@ -185,7 +185,7 @@ def remove_nodes(
 
     **Example**: steersman cluster nodes remove --count 2
     """
-    from steersman.apps.local_cluster import nodes as simulated
+    from steersman.live.local_cluster import nodes as simulated
 
     if bool(names) == (count is not None):
         raise UsageError("which nodes? give their names, or --count")
@@ -260,9 +260,9 @@ def up(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster
 
 def start(options: UpOptions, nodes: NodeCreationOptions, existing: ExistingCluster) -> None:
     """Start a cluster, or add its nodes to an existing one, and print how kubectl uses it."""
-    from steersman.apps.local_cluster import cluster
-    from steersman.apps.local_cluster.nodes import label_zones
-    from steersman.apps.local_cluster.telemetry import processes
+    from steersman.live.local_cluster import cluster
+    from steersman.live.local_cluster.nodes import label_zones
+    from steersman.live.local_cluster.telemetry import processes
 
     name = options.name
     # First of all: a name that is in use must not cost the minutes of a build.
@@ -320,7 +320,7 @@ def kubectl(context: typer.Context, name: Name = DEFAULT_NAME) -> None:
 def _kubectl(record: ClusterRecord) -> str | None:
     import shutil
 
-    from steersman.apps.local_cluster.control_plane import build
+    from steersman.live.local_cluster.control_plane import build
 
     if record.way is ClusterBackend.BINARIES:
         return str(build.programs(lambda *_: None, say, record.minor) / "kubectl")
@@ -334,7 +334,7 @@ def status(name: Name = DEFAULT_NAME, output_format: TableOrJsonOption = TableOr
 
     The exit status is 1 if a part of the control plane is not running.
     """
-    from steersman.apps.local_cluster.telemetry import processes
+    from steersman.live.local_cluster.telemetry import processes
 
     record = require(check_name(name))
     facts = {"name": name, "backend": _backend(record)} | ask(record, _status, STATUS_SECONDS)
@@ -378,7 +378,7 @@ def clean(
 
     If a Deployment, StatefulSet, Job or another controller would recreate pods, nothing is deleted without --owners.
     """
-    from steersman.apps.local_cluster import cleaning
+    from steersman.live.local_cluster import cleaning
 
     record = require(check_name(name))
     require_consent(record, "delete all pods of", yes=yes)
@@ -391,7 +391,7 @@ def clean(
 @with_options
 def down(name: Name = DEFAULT_NAME) -> None:
     """Stop the cluster and delete its data; from an existing cluster, remove only the nodes that "up" created."""
-    from steersman.apps.local_cluster.cluster import take_down
+    from steersman.live.local_cluster.cluster import take_down
 
     with status_if_slow(f"stopping cluster {name!r}"):
         stopped = take_down(check_name(name), say)
@@ -400,7 +400,7 @@ def down(name: Name = DEFAULT_NAME) -> None:
 
 def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: bool) -> list[Node]:
     """Return the nodes to create, the tainted control-plane node first; by default none in an existing cluster."""
-    from steersman.apps.local_cluster import nodes
+    from steersman.live.local_cluster import nodes
 
     groups, has_shapes = nodes.parse_groups(new.node_shape), "node_shape" in given_options(new)
     if options.nodes_from is not None:
@@ -425,8 +425,8 @@ def _new_nodes(options: UpOptions, new: NodeCreationOptions, *, is_existing: boo
 
 
 async def _status(client: Any) -> dict[str, Any]:
-    from steersman.apps.runtime.listing import ALL_PODS, NODES, server_version
     from steersman.cluster.objects.fields import node_from_json, valid_pod
+    from steersman.live.runtime.listing import ALL_PODS, NODES, server_version
 
     await _check_ready(client)
     version = await server_version(client)
@@ -495,7 +495,7 @@ def install(
 
     **Then**: steersman cluster nodes add --context test --count 100 --yes
     """
-    from steersman.apps.local_cluster import kwok as controller
+    from steersman.live.local_cluster import kwok as controller
 
     if print_manifests:
         if not image:
@@ -514,7 +514,7 @@ def install(
         return
     target.require_consent("run a controller that changes simulated nodes and their pods", yes=yes)
 
-    from steersman.apps.local_cluster.control_plane import build
+    from steersman.live.local_cluster.control_plane import build
 
     with Progress("building packages of the control plane", estimate=False) as progress:
         program = build.programs(progress.update, say) / "kwok"
@@ -531,7 +531,7 @@ def remove(cluster: KubeconfigOptions, yes: Yes = False) -> None:
 
     **Example**: steersman cluster kwok remove --context test --yes
     """
-    from steersman.apps.local_cluster import kwok as controller
+    from steersman.live.local_cluster import kwok as controller
 
     target = cluster.find()
     if target.is_local:

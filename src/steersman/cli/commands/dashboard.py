@@ -28,8 +28,8 @@ from steersman.prometheus.configuration import read_configuration
 from steersman.workloads.workload import FIRST_SEED
 
 if TYPE_CHECKING:
-    from steersman.apps.dashboard.server import Screen
-    from steersman.apps.dashboard.simulation.sources import RunSource
+    from steersman.live.dashboard.server import Screen
+    from steersman.live.dashboard.simulation.sources import RunSource
 
 PORT = 8050
 MOST_POLICIES = 2
@@ -105,7 +105,7 @@ def dashboard(
         inputs.check()
         simulated = simulated_runs(names, inputs, arrivals, options.seed)
     screens += screens_of(simulated, options.folders or [])
-    from steersman.apps.runtime.tasks import run
+    from steersman.live.runtime.tasks import run
 
     run(_serve(screens, options.port, options.browser))
 
@@ -113,8 +113,8 @@ def dashboard(
 async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
     from prometheus_client import CollectorRegistry
 
-    from steersman.apps.dashboard.server import HEADERS, OneTimeCode, application, new_token
-    from steersman.apps.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
+    from steersman.live.dashboard.server import HEADERS, OneTimeCode, application, new_token
+    from steersman.live.runtime.http_server import ADDRESS, ListenAddress, Probes, WebServer
 
     token, code = new_token(), OneTimeCode()
     app = application(screens, token, ADDRESS, code)
@@ -130,8 +130,8 @@ async def _serve(screens: Sequence[Screen], port: int, browser: bool) -> None:
 
 
 def live_screen(cluster: ClusterOptions, urls: Mapping[str, str | None], telemetry: Path | None) -> Screen:
-    from steersman.apps.dashboard.live.metrics import MetricsSource, metrics_url
-    from steersman.apps.dashboard.live.screen import LiveScreen
+    from steersman.live.dashboard.live.metrics import MetricsSource, metrics_url
+    from steersman.live.dashboard.live.screen import LiveScreen
 
     sources = [MetricsSource(name, metrics_url(f"--{name}", url)) for name, url in urls.items() if url is not None]
     queries = None if telemetry is None else read_configuration(telemetry)
@@ -149,8 +149,8 @@ def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOption
     (source,) = inputs.read(warn)
     arrivals.warn_of(source, warn)
 
-    from steersman.apps.dashboard.simulation.sources import SimulatedRun
     from steersman.evaluation.replay_file import RunOptions, replay_file
+    from steersman.live.dashboard.simulation.sources import SimulatedRun
 
     policies = [resolve(name) for name in names]
     results, simulator = [], Simulator(source)
@@ -167,11 +167,11 @@ def simulated_runs(names: Sequence[str], inputs: Inputs, arrivals: ArrivalOption
 
 def screens_of(simulated: Sequence[RunSource], given: Sequence[Path]) -> list[Screen]:
     """Return the screens of simulated runs and of what is in folders and files, without those with nothing to show."""
-    from steersman.apps.dashboard.comparison.screen import ComparisonScreen
-    from steersman.apps.dashboard.runs import Kind, find_runs
-    from steersman.apps.dashboard.simulation.screen import SimulationScreen
-    from steersman.apps.dashboard.simulation.sources import FolderRun, RecordingRun
-    from steersman.apps.dashboard.workload import WorkloadScreen
+    from steersman.live.dashboard.comparison.screen import ComparisonScreen
+    from steersman.live.dashboard.runs import Kind, find_runs
+    from steersman.live.dashboard.simulation.screen import SimulationScreen
+    from steersman.live.dashboard.simulation.sources import FolderRun, RecordingRun
+    from steersman.live.dashboard.workload import WorkloadScreen
 
     found, problems = find_runs(given)
     Warnings()([str(problem) for problem in problems])
@@ -215,10 +215,10 @@ def workbench(
 
     **Example**: steersman workbench --jupyter-port 0
     """
-    from steersman.apps import workbench as services
-    from steersman.apps.local_cluster.cluster import check_new, take_down
-    from steersman.apps.local_cluster.record import require
-    from steersman.apps.workbench import choose_port, running, watch
+    from steersman.live import workbench as services
+    from steersman.live.local_cluster.cluster import check_new, take_down
+    from steersman.live.local_cluster.record import require
+    from steersman.live.workbench import choose_port, running, watch
 
     require_extra("the workbench", "workbench", "jupyterlab", "ipykernel", "tensorboard")
     in_existing = existing.load() is not None  # what is wrong with it is said before anything starts

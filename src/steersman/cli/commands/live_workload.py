@@ -34,11 +34,11 @@ from steersman.workloads.files import check_writable
 from steersman.workloads.workload import FIRST_SEED, Workload, workload_name
 
 if TYPE_CHECKING:
-    from steersman.apps.load.copies import CopyOptions, CopyStats
-    from steersman.apps.load.driver import FillStats
-    from steersman.apps.load.live_cluster import ClusterTarget
-    from steersman.apps.load.replay import ReplayStats
     from steersman.kubernetes.client import Client
+    from steersman.live.load.copies import CopyOptions, CopyStats
+    from steersman.live.load.driver import FillStats
+    from steersman.live.load.live_cluster import ClusterTarget
+    from steersman.live.load.replay import ReplayStats
     from steersman.workloads.generators.deployments import Row
 
 ANNOTATION_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -59,7 +59,7 @@ class PlaybackOptions:
         say_warnings()
         if not self.clean:
             return target
-        from steersman.apps.load.run_state import clean
+        from steersman.live.load.run_state import clean
 
         target.require_consent("delete what 'steersman workload' made", yes=cluster.yes)
         with Progress("deleting pods") as progress:
@@ -134,7 +134,7 @@ def run(
         check_writable("--output", options.output)
     target.require_consent("create and delete Deployments", yes=cluster.yes)
     if copies.manifest is not None:
-        from steersman.apps.load.copies import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
+        from steersman.live.load.copies import DEFAULT_COPIES, DEFAULT_PAUSE, CopyOptions
 
         manner = CopyOptions(
             copies=copies.copies or DEFAULT_COPIES,
@@ -148,8 +148,8 @@ def run(
         _run_copies(target, copies.manifest, manner, options)
         return
 
-    from steersman.apps.load.driver import FillOptions
-    from steersman.apps.load.load_driver import LoadDriver
+    from steersman.live.load.driver import FillOptions
+    from steersman.live.load.load_driver import LoadDriver
 
     default = FIRST_SEED if options.seed is None else options.seed
     drawn = (default,) if options.seeds is None else parse_seeds(options.seeds)
@@ -217,9 +217,9 @@ def replay(options: ReplayOptions, playing: PlaybackOptions, cluster: WritableCl
         raise UsageError("replay needs a FILE of pods or Deployments")
     target.require_consent("create and delete pods", yes=cluster.yes)
 
-    from steersman.apps.load import commands
-    from steersman.apps.load.driver import FillOptions
-    from steersman.apps.load.replay import ReplaySpeed, placed
+    from steersman.live.load import commands
+    from steersman.live.load.driver import FillOptions
+    from steersman.live.load.replay import ReplaySpeed, placed
 
     pace, speed, files = ReplaySpeed(options.speed, options.rate), options.speed, options.files
     chosen, image, resume = options.scheduler_name, playing.image, playing.resume
@@ -270,8 +270,8 @@ def _stoppable(progress: Progress) -> Iterator[Callable[[int, int], None]]:
 
 
 def _run_copies(target: ClusterTarget, manifest: Path, options: CopyOptions, played: RunRecordOptions) -> None:
-    from steersman.apps.load.copies import CopyLoop, check_names, read_manifest
-    from steersman.apps.load.driver import RowLog
+    from steersman.live.load.copies import CopyLoop, check_names, read_manifest
+    from steersman.live.load.driver import RowLog
 
     deployments = read_manifest(manifest)
     check_names(deployments, options.copies, manifest)
@@ -360,8 +360,8 @@ def record(
     target = cluster.find()
     say_warnings()
 
-    from steersman.apps.recorder import recording
-    from steersman.apps.runtime.listing import read_nodes
+    from steersman.live.recorder import recording
+    from steersman.live.runtime.listing import read_nodes
     from steersman.objectives import registry
     from steersman.policies.features import view as find_view
 
@@ -418,8 +418,8 @@ def snapshot(
     """
     target = cluster.find()
 
-    from steersman.apps.recorder import snapshot as taking
-    from steersman.apps.recorder.snapshot import anonymised
+    from steersman.live.recorder import snapshot as taking
+    from steersman.live.recorder.snapshot import anonymised
 
     if taking.is_file(output):
         check_writable("--output", output)

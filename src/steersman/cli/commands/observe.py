@@ -17,10 +17,10 @@ from steersman.core.redaction import redact_url
 from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
-    from steersman.apps.doctor import Finding
-    from steersman.apps.load.live_cluster import ClusterTarget
-    from steersman.apps.top import ViewOptions
     from steersman.kubernetes.client import Client
+    from steersman.live.doctor import Finding
+    from steersman.live.load.live_cluster import ClusterTarget
+    from steersman.live.top import ViewOptions
 
 
 class Sort(enum.StrEnum):
@@ -52,7 +52,7 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
 
     **Example**: steersman top --sort gpu
     """
-    from steersman.apps.top import ViewOptions
+    from steersman.live.top import ViewOptions
 
     target = cluster.find()
     options = ViewOptions(table.sort.value, pattern=table.pattern)
@@ -61,14 +61,14 @@ def top(table: TableOptions, cluster: ClusterOptions) -> None:
     elif not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("steersman top needs a terminal; 'steersman top --once' prints plain text")
     else:
-        from steersman.apps.top import TopApp
+        from steersman.live.top import TopApp
 
         run_with_client(target, lambda client: TopApp(client, _title(target), options, _blocks()).run())
 
 
 def _print_once(target: ClusterTarget, options: ViewOptions, output_format: TableOrJson) -> None:
-    from steersman.apps.runtime.cluster_use import ClusterUse, fetch_snapshot
-    from steersman.apps.top import Leader, heading, leaders, once_record, once_table
+    from steersman.live.runtime.cluster_use import ClusterUse, fetch_snapshot
+    from steersman.live.top import Leader, heading, leaders, once_record, once_table
 
     async def fetch(client: Client) -> tuple[ClusterUse, list[Leader]]:
         return await fetch_snapshot(client), await leaders(client)
@@ -90,7 +90,7 @@ def _title(target: ClusterTarget) -> str:
 
 def _blocks() -> str:
     """Return the characters of bars: blocks, or ASCII if the output's encoding has no blocks."""
-    from steersman.apps.top import ASCII, BLOCKS
+    from steersman.live.top import ASCII, BLOCKS
 
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")
@@ -113,8 +113,8 @@ def doctor(
 
     **Example**: steersman doctor --telemetry telemetry.yaml
     """
-    from steersman.apps.doctor import Verdict, examine, ok
     from steersman.core.library import core_line
+    from steersman.live.doctor import Verdict, examine, ok
 
     target = cluster.find()
     configuration = None if telemetry is None else read_configuration(telemetry)

@@ -46,7 +46,7 @@ from steersman.workloads.files import YAML_SUFFIXES, input_path
 from steersman.workloads.workload import RunningPods, Workload
 
 if TYPE_CHECKING:
-    from steersman.apps.service.messages import Explanation
+    from steersman.live.service.messages import Explanation
     from steersman.orders.order import Order
     from steersman.policies.base import Policy
     from steersman.prometheus.collector import TelemetryCollector
@@ -97,7 +97,7 @@ def explain(options: ExplainOptions, inputs: FileInputs, cluster: ClusterOptions
     with no_collection():  # all objects live until the end, and scanning them would take 0.3 s
         from msgspec import to_builtins
 
-        from steersman.apps.service.scoring.explanation import explain_placed, explain_pod
+        from steersman.live.service.scoring.explanation import explain_placed, explain_pod
         from steersman.policies.kube_scheduler.spreading import scheduled_by
 
         (name,) = with_minor([options.policy], options.kubernetes, None if is_recorded else cluster)
@@ -180,7 +180,7 @@ def _as_they_run(source: Workload) -> list[Pod]:
 
 
 def _snapshot_of(cluster: ClusterOptions) -> Workload:
-    from steersman.apps.recorder.snapshot import take_snapshot
+    from steersman.live.recorder.snapshot import take_snapshot
 
     return run_with_client(cluster.find(), lambda client: take_snapshot(client, "the cluster", free=False))
 

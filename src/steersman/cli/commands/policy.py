@@ -81,7 +81,7 @@ def undo(
 
     **Example**: steersman policy undo learned
     """
-    from steersman.apps.learner.follower import undo as put_back
+    from steersman.live.learner.follower import undo as put_back
 
     say(f"{folder}: {put_back(folder)} is the policy in use again")
 

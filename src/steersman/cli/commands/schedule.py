@@ -41,15 +41,15 @@ from steersman.core.processes import ask_process
 from steersman.prometheus.configuration import Configuration, read_configuration
 
 if TYPE_CHECKING:
-    from steersman.apps.learner.plan import LivePlan
-    from steersman.apps.load.live_cluster import ClusterTarget
-    from steersman.apps.runtime.policy_manager import PolicyManager
-    from steersman.apps.scheduler.process import SchedulerSettings
-    from steersman.apps.scheduler.shadow import AgreementStats, ClusterSummary, Shadow
-    from steersman.apps.scheduler.wait_events import PredictedStart
     from steersman.cluster.state import ClusterState
     from steersman.kubernetes.client import Client
     from steersman.kubernetes.config import KubeConfig
+    from steersman.live.learner.plan import LivePlan
+    from steersman.live.load.live_cluster import ClusterTarget
+    from steersman.live.runtime.policy_manager import PolicyManager
+    from steersman.live.scheduler.process import SchedulerSettings
+    from steersman.live.scheduler.shadow import AgreementStats, ClusterSummary, Shadow
+    from steersman.live.scheduler.wait_events import PredictedStart
     from steersman.orders.order import Order
     from steersman.policies.base import Policy
     from steersman.simulation.prediction.prediction import QueuePrediction
@@ -143,8 +143,8 @@ class BindingOptions:
     port: int | None = advanced(f"Port that they listen on; 0: a free port. [default: {PORT}]", min=0, max=65535)
 
     def settings(self, scheduler: str, **further: Any) -> SchedulerSettings:
-        from steersman.apps.scheduler.process import SchedulerSettings
-        from steersman.apps.scheduler.scheduler import SchedulerOptions
+        from steersman.live.scheduler.process import SchedulerSettings
+        from steersman.live.scheduler.scheduler import SchedulerOptions
 
         return SchedulerSettings(
             options=SchedulerOptions(scheduler, self.in_flight or IN_FLIGHT),
@@ -205,9 +205,9 @@ def schedule(
     target = cluster.find()
     logs.configure()
 
-    from steersman.apps.http_policy.policy import server_url
-    from steersman.apps.scheduler.process import LiveScheduler
-    from steersman.apps.scheduler.run_times import open_run_times
+    from steersman.live.http_policy.policy import server_url
+    from steersman.live.scheduler.process import LiveScheduler
+    from steersman.live.scheduler.run_times import open_run_times
     from steersman.orders.registry import find_order
     from steersman.policies.registry import is_kube_scheduler, of_minor, resolve
 
@@ -240,7 +240,7 @@ def schedule(
         predict_seconds=queue.predict_waits or 0.0,
     )
     if plan is not None and learning.learn is not None:
-        from steersman.apps.learner.live_agent import LiveAgent
+        from steersman.live.learner.live_agent import LiveAgent
 
         LiveAgent(
             target,
@@ -294,7 +294,7 @@ class PredictionTask:
 
 def check_predictable(policy: Policy, spec: str) -> None:
     """Raise UsageError for a policy whose decisions cannot be simulated without asking others."""
-    from steersman.apps.http_policy.policy import server_url
+    from steersman.live.http_policy.policy import server_url
 
     if server_url(policy):
         raise UsageError(
@@ -308,8 +308,8 @@ def predict_starts(question: tuple[PredictionTask, Policy | None]) -> list[Predi
 
     `question`: what is predicted, and the policy that decides if a portfolio is configured.
     """
-    from steersman.apps.recorder.live_workload import read_workload
     from steersman.kubernetes.client import Client
+    from steersman.live.recorder.live_workload import read_workload
     from steersman.orders.run_time_history import read_run_times
     from steersman.policies.base import with_own_order
     from steersman.policies.registry import resolve
@@ -331,7 +331,7 @@ def predict_starts(question: tuple[PredictionTask, Policy | None]) -> list[Predi
 
 
 def starts_of(prediction: QueuePrediction) -> list[PredictedStart]:
-    from steersman.apps.scheduler.wait_events import PredictedStart
+    from steersman.live.scheduler.wait_events import PredictedStart
 
     return [
         PredictedStart(each.pod, each.p10, each.p50, each.p90, prediction.horizon)
@@ -359,9 +359,9 @@ def follow(
     target: ClusterTarget, policy: str, options: ScheduleOptions, telemetry: Configuration | None = None
 ) -> None:
     """Follow a scheduler, and print the cluster as it is and as the policy would have made it."""
-    from steersman.apps.runtime.comparison import PolicyReloader
-    from steersman.apps.runtime.policy_manager import PolicyManager
-    from steersman.apps.scheduler.shadow import Shadow
+    from steersman.live.runtime.comparison import PolicyReloader
+    from steersman.live.runtime.policy_manager import PolicyManager
+    from steersman.live.scheduler.shadow import Shadow
     from steersman.prometheus.collector import TelemetryCollector, addresses_of
 
     shadowed, output = options.scheduler, options.output

@@ -26,7 +26,7 @@ from steersman.core.errors import UsageError
 from steersman.prometheus.configuration import read_configuration
 
 if TYPE_CHECKING:
-    from steersman.apps.service.config import ServiceConfig
+    from steersman.live.service.config import ServiceConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +103,15 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
 
     import msgspec
 
-    from steersman.apps.http_policy.policy import server_url
-    from steersman.apps.runtime.tasks import run
-    from steersman.apps.service.process import Service
+    from steersman.live.http_policy.policy import server_url
+    from steersman.live.runtime.tasks import run
+    from steersman.live.service.process import Service
     from steersman.policies.base import derives_tables
     from steersman.policies.registry import resolve
 
     follower = None
     if watching.learn is not None and target is not None:
-        from steersman.apps.learner.processes import Learning, following, prepare_to_follow
+        from steersman.live.learner.processes import Learning, following, prepare_to_follow
         from steersman.training.run import POLICY
 
         source = watching.learn_from or "default-scheduler"
@@ -147,7 +147,7 @@ def serve(options: ServiceOptions, watching: WatchOptions, logs: LogOptions, clu
 def _settings(options: ServiceOptions, file: Path | None) -> ServiceConfig:
     import msgspec
 
-    from steersman.apps.service.config import ServiceConfig, check, read_config
+    from steersman.live.service.config import ServiceConfig, check, read_config
 
     given = given_options(options)
     if options.telemetry is not None:
@@ -211,8 +211,8 @@ def probe(options: ProbeOptions, logs: LogOptions) -> None:
     logs.check()
     logs.configure()
 
-    from steersman.apps.runtime.http_server import serve_probe
-    from steersman.apps.runtime.tasks import run
+    from steersman.live.runtime.http_server import serve_probe
+    from steersman.live.runtime.tasks import run
 
     measured = Probe(parsed, options.interval, options.samples, options.timeout)
     run(serve_probe(measured, options.address, options.port))

@@ -42,7 +42,7 @@ from steersman.core.stored_command import COMMAND
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
-    from steersman.apps.learner.plan import LivePlan
+    from steersman.live.learner.plan import LivePlan
     from steersman.training.run import TrainingLimits
     from steersman.training.tuning.study import TunedPlan
 
@@ -271,7 +271,7 @@ def _live(
     target.require_consent("bind pods by untrained agents, and create and delete Deployments", yes=study.yes)
     say_warnings()
 
-    from steersman.apps.learner.live_trial import LiveTrials
+    from steersman.live.learner.live_trial import LiveTrials
     from steersman.training.run import TrainingLimits
 
     pods = study.iterations or LIVE_PODS

@@ -16,8 +16,8 @@ from steersman.core.errors import InputError
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
-    from steersman.apps.load.live_cluster import ClusterTarget
     from steersman.kubernetes.client import Client
+    from steersman.live.load.live_cluster import ClusterTarget
     from steersman.policies.base import Policy
 
 T = TypeVar("T")
@@ -94,8 +94,8 @@ def check_new_folder(output: Path) -> None:
 
 
 def find_cluster(kubeconfig: Path | None, context: str | None, name: str | None) -> ClusterTarget:
-    """Return the cluster of these options (`apps.load.live_cluster`); print it if the local one is the only choice."""
-    from steersman.apps.load.live_cluster import find_target
+    """Return the cluster of these options (`live.load.live_cluster`); print it if the local one is the only choice."""
+    from steersman.live.load.live_cluster import find_target
 
     target = find_target(kubeconfig, context, name)
     if target.by_default:
@@ -117,7 +117,7 @@ def log_cluster(target: ClusterTarget) -> None:
 
 def run_with_client(target: ClusterTarget, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Return the result of a coroutine with a client of a cluster. Raises SteersmanError: it does not answer."""
-    from steersman.apps.load.live_cluster import run_client
+    from steersman.live.load.live_cluster import run_client
 
     return run_client(target, question)
 

@@ -225,7 +225,7 @@ def running_pods(pinned: bool, from_now: bool) -> RunningPods:
 
 
 def read_cluster(live: KubeconfigOptions, running: RunningPods, warn: Warnings, *, lives: bool = False) -> Workload:
-    from steersman.apps.load.live_cluster import LiveCluster
+    from steersman.live.load.live_cluster import LiveCluster
 
     cluster = LiveCluster(live.find())
     with status_if_slow(f"reading the cluster of context {cluster.name}"):

@@ -18,7 +18,7 @@ from steersman.core.config.fields import check_effects
 from steersman.workloads.files import check_writable
 
 if TYPE_CHECKING:
-    from steersman.apps.learner.plan import LivePlan
+    from steersman.live.learner.plan import LivePlan
 
 PANEL = "Learning on the cluster (--learn)"
 _option = partial(option, rich_help_panel=PANEL)
@@ -99,7 +99,7 @@ def live_plan_of(
     assert learning.learn is not None
     check_writable("--learn", learning.learn, "log")
 
-    from steersman.apps.learner.plan import AgentOptions, file_to_start_from, live_plan
+    from steersman.live.learner.plan import AgentOptions, file_to_start_from, live_plan
 
     common, stated = ({}, {}) if learning.options is None else read_options(learning.options, LIVE_FROM_FILE)
     hidden = learning.hidden or common.get("hidden")

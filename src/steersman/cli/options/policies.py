@@ -9,19 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steersman.apps.http_policy.access import CA_FILE, HEADER_FILE, read_authority, read_headers
 from steersman.cli.options.cluster import ClusterOptions, run_with_client
 from steersman.cli.options.common import path
 from steersman.cli.options.declaring import option
 from steersman.cli.output.display import say
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
+from steersman.live.http_policy.access import CA_FILE, HEADER_FILE, read_authority, read_headers
 from steersman.policies.kube_scheduler.minors import NEWEST, nearest_minor, rules_of
 from steersman.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from steersman.apps.load.live_cluster import ClusterTarget
-    from steersman.apps.runtime.cluster_schedulers import FoundScheduler
+    from steersman.live.load.live_cluster import ClusterTarget
+    from steersman.live.runtime.cluster_schedulers import FoundScheduler
     from steersman.orders.order import Order
 
 KUBE_DEFAULT = "kube-default"
@@ -143,7 +143,7 @@ def chosen_minor(policies: Sequence[str], minor: str | None, live: ClusterOption
 
 def minor_of_cluster(target: ClusterTarget) -> str | None:
     """Return the minor of a cluster, None for the newest; the nearest one, with a line, if it is not computed."""
-    from steersman.apps.runtime.listing import server_version
+    from steersman.live.runtime.listing import server_version
 
     version = run_with_client(target, server_version)
     minor = nearest_minor(version)
@@ -159,7 +159,7 @@ def cluster_baseline(
 
     Prints in a line what is known of each scheduler, and to give its file by `flag`.
     """
-    from steersman.apps.runtime.cluster_schedulers import find_schedulers
+    from steersman.live.runtime.cluster_schedulers import find_schedulers
 
     found = run_with_client(live.find(), find_schedulers)
     if not found:
@@ -185,7 +185,7 @@ def cluster_baseline(
 
 def _readable(scheduler: FoundScheduler, source: Workload, file: Path, minor: str | None) -> tuple[str | None, int]:
     """Return the policy of the profile that schedules most pods, and how many; say why there is none."""
-    from steersman.apps.runtime.cluster_schedulers import read_profiles
+    from steersman.live.runtime.cluster_schedulers import read_profiles
     from steersman.policies.registry import of_minor
 
     try:

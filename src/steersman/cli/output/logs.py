@@ -84,7 +84,7 @@ class LogOptions:
 
     def configure_process(self, name: str) -> None:
         """Configure the log in a background process; one that observes what another one watches logs errors alone."""
-        from steersman.apps.learner.processes import OBSERVE
+        from steersman.live.learner.processes import OBSERVE
 
         (LogOptions(self.log_format, LogLevel.ERROR) if name == OBSERVE else self.of_process(name)).configure()
 

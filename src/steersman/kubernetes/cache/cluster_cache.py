@@ -195,7 +195,7 @@ class ClusterCache(PodStore):
         if known is None:
             known = self._decoded(head, raw)
             created, condition = unix_seconds(head.metadata.creation_timestamp), head.scheduled_condition
-            # As `apps.scheduler.reporting` wrote it where the pod was gated after its creation.
+            # As `live.scheduler.reporting` wrote it where the pod was gated after its creation.
             told = unix_seconds(condition.last_transition_time) if condition.reason == UNSCHEDULABLE else None
             known.waits_since = max((seconds for seconds in (created, told) if seconds is not None), default=None)
             self.keep(known)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from steersman.apps.local_cluster.control_plane.build import kubernetes_minors
 from steersman.cluster.objects import pod_features
 from steersman.cluster.objects.fields import CLASSES, READ, FieldUse, KubernetesTable, field_use, kubernetes_table
+from steersman.live.local_cluster.control_plane.build import kubernetes_minors
 from steersman.policies.kube_scheduler.profile import PLUGINS, WEIGHTS
 
 ROOT = Path(__file__).parents[4]

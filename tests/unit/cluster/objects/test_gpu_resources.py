@@ -18,7 +18,6 @@ from tests.support.errors import raises
 from tests.support.nightly import examples
 from tests.support.objects import node_from_object
 
-from steersman.apps.scheduler.binder import binding
 from steersman.cluster import model
 from steersman.cluster.constraints.reasons import counted, reasons_by_node, unschedulable_message
 from steersman.cluster.model import (
@@ -41,6 +40,7 @@ from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.evaluation.bound.gpu_bound import check_bound
 from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.live.scheduler.binder import binding
 from steersman.objectives.summary import FRAGMENTED
 from steersman.policies.base import Policy, default_member
 from steersman.policies.decision.decider import Decider

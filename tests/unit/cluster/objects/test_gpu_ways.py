@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.servers.fake_api_server import failure
 from tests.support.servers.live_cluster import NODES, PODS, LiveDouble, node, pod
-from tests.unit.apps.scheduler.test_binding import nodes_of
 from tests.unit.kubernetes.cache.test_accounts import free_gpus
 from tests.unit.kubernetes.cache.test_cluster_cache import cache, raw
 from tests.unit.kubernetes.volumes.test_volume_binding import nothing, played
+from tests.unit.live.scheduler.test_binding import nodes_of
 
 from steersman.cluster.objects.api.claims import FOR_REQUESTS
 from steersman.kubernetes.cache.cluster_cache import ClusterCache

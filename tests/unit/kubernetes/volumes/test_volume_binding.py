@@ -11,11 +11,11 @@ from aiohttp import web
 from tests.support.servers.bindings import Bindings, bind
 from tests.support.servers.fake_api_server import clock, failure
 from tests.support.servers.live_cluster import PODS, LiveDouble, node, on_double, pod
-from tests.unit.apps.scheduler.test_binding import Notes, nodes_of
+from tests.unit.live.scheduler.test_binding import Notes, nodes_of
 
-from steersman.apps.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.cluster.objects.api.claims import BIND_COMPLETED, SELECTED_NODE
 from steersman.kubernetes.client import Client
+from steersman.live.scheduler.scheduler import Scheduler, SchedulerOptions
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.registry import resolve

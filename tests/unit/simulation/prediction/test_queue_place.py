@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from steersman.apps.scheduler.ordering import PodOrdering
-from steersman.apps.scheduler.queue import SchedulingQueue
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.cluster.state import ClusterState
 from steersman.kubernetes.cache.cached_pod import CachedPod
+from steersman.live.scheduler.ordering import PodOrdering
+from steersman.live.scheduler.queue import SchedulingQueue
 from steersman.orders.live_order import LiveOrder
 from steersman.orders.registry import find_order
 from steersman.orders.run_time_history import RunTimeHistory
