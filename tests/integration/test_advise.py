@@ -106,12 +106,22 @@ def test_a_cluster_on_which_nothing_runs_is_compared_empty_alone(tmp_path: Path,
     assert "nothing runs in new: the cluster as it is now is the empty one" in " ".join(" ".join(lines).split())
 
 
+def test_a_full_cluster_is_compared_as_it_is_now(tmp_path: Path, capsys: Capture) -> None:
+    """Whatever waits there, and whatever is too large for any node."""
+    runs = [pod(f"r{i}", 8, f"n{i}") for i in range(2)]
+    waits = [pod("large", 8), pod("huge", 64), *(pod(f"s{i}", 1) for i in range(3))]
+    lines, record = advised(dump(tmp_path / "full.json", node("n0", 8), node("n1", 8), *runs, *waits), capsys)
+    assert [each["setting"] for each in record["settings"]] == ["as it is now", "empty"]
+    assert "1 pod of 7 fits on no node, whatever the scheduler" in " ".join(" ".join(lines).split())
+
+
 @pytest.mark.parametrize(
     ("objects", "words"),
     [
         ([node("n", 0), pod("p", 1)], "its nodes have no GPU"),
         ([node("n"), pod("p", 0)], "its pods request no GPU"),
         ([node("n", unschedulable=True), pod("p", 1)], "GPU"),
+        ([node("n"), pod("p", 64), pod("c", 0)], "none of its pods with GPUs fits on a node"),
         ([node("n")], "p"),
     ],
 )

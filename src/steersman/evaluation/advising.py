@@ -118,6 +118,9 @@ def compare_ways(workload: Workload, today: KubeSchedulerPolicy, *, jobs: int, p
     comparisons: list[Comparison] = []
     settings: list[Setting] = []
     notes: list[str] = []
+    if unfit := workload.fits.count(False):
+        of_all = f"{counted(unfit, 'pod')} of {len(workload.pods)}"
+        notes.append(f"{of_all} {'fits' if unfit == 1 else 'fit'} on no node, whatever the scheduler")
 
     def compare(source: Workload, title: str) -> None:
         source = replace(source, name=f"{source.name}, {title}")
@@ -136,13 +139,16 @@ def compare_ways(workload: Workload, today: KubeSchedulerPolicy, *, jobs: int, p
         try:
             schedule(workload, "inflation", seed=SEEDS[0], ratio=RATIO, load=None)
         except SteersmanError as error:
-            reason = str(error).partition("; expected")[0]  # an option of other commands
-            notes.append(f"the cluster as it is now cannot be compared: {reason}")
+            notes.append(f"the cluster as it is now cannot be compared: {_without_option(error)}")
         else:
             compare(workload, NOW)
     else:
-        notes.append(f"nothing runs in {workload.name}: the cluster as it is now is the empty one")
-    compare(workload.unbound(), EMPTY)
+        what = "nothing but what belongs to a node" if any(workload.recorded) else "nothing"
+        notes.append(f"{what} runs in {workload.name}: the cluster as it is now is the empty one")
+    try:
+        compare(workload.unbound(), EMPTY)
+    except SteersmanError as error:
+        raise SteersmanError(_without_option(error)) from None
     order, placed = AGE, _placed(today, settings)
     try:
         order, waits = _compare_orders(workload, {each.name: each for each in policies}, placed, part(WAITS))
@@ -177,14 +183,24 @@ def _member(workload: Workload) -> Callable[[Policy], MemberChoice]:
     return Simulator(workload).member
 
 
+def _without_option(error: SteersmanError) -> str:
+    """Return what is wrong, without the option of other commands that would help there."""
+    return str(error).partition("; expected")[0]
+
+
 def check_gpus(workload: Workload) -> None:
-    """Raise SteersmanError: no node or no pod has a GPU."""
+    """Raise SteersmanError: no node or no pod has a GPU, or no pod with a GPU fits on a node."""
     requested = any(workload.gpu_demand[i] for i in workload.drawable())
     if not (workload.gpu_capacity and requested):
         nodes = "none of its counted nodes has a" if workload.account.left_out else "its nodes have no"
         what = "its pods request no" if workload.gpu_capacity else nodes
         raise SteersmanError(
             f"{workload.name}: {what} GPU, and advice is about the GPUs allocated; steersman evaluate compares the CPU"
+        )
+    if not any(workload.gpu_demand[i] and workload.fits[i] for i in workload.drawable()):
+        raise SteersmanError(
+            f"{workload.name}: none of its pods with GPUs fits on a node, so no scheduler can place one; "
+            "steersman explain says why"
         )
 
 

@@ -241,20 +241,22 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     Its seeds never give the arrivals of `schedule`, so policies are never trained on what `inflation` measures.
     """
     random = np.random.default_rng(seed)
-    demand = np.array(workload.gpu_demand, dtype=np.float64)
+    fits = np.array(workload.fits, dtype=np.bool_)
+    demand = np.array(workload.gpu_demand, dtype=np.float64) * fits
     first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.drawable()))
     target = ratio * workload.gpu_capacity
     if not (target and demand[drawable].any()):
         raise SteersmanError(f"{workload.name}: its nodes or pods have no GPU, so there is no GPU demand to reach")
     target -= sum(workload.recorded_demand[i] for i in workload.standing())
-    pods = random.permutation(np.setdiff1d(drawable, first))
+    pods, drawn = random.permutation(np.setdiff1d(drawable, first)), drawable[fits[drawable]]
+    least = len(pods) if workload.from_now else 0  # all that wait arrive
     # 20 % and 100 more than the mean demand suggests; draws beyond the target are cut off below.
-    missing = int(1.2 * max(0.0, target - demand[pods].sum()) / demand[drawable].mean()) + 100
+    missing = int(1.2 * max(0.0, target - demand[pods].sum()) / demand[drawn].mean()) + 100
     if missing > MAX_DRAWS:
         raise SteersmanError(f"{workload.name}: its pods request so little GPU that {missing} would have to be drawn")
-    pods = np.concatenate([pods, drawable[random.integers(0, len(drawable), missing)]])
+    pods = np.concatenate([pods, drawn[random.integers(0, len(drawn), missing)]])
     # The longest prefix whose demand does not exceed the target.
-    pods = pods[: int(np.searchsorted(np.cumsum(demand[pods]), target, side="right"))]
+    pods = pods[: max(least, int(np.searchsorted(np.cumsum(demand[pods]), target, side="right")))]
     pods = np.concatenate([first, pods])
     count = len(pods)
     nodes = workload.shuffled_nodes(random)

@@ -203,6 +203,22 @@ class Workload:
         return tuple(i for i in every if i not in later) if later else every
 
     @cached_property
+    def fits(self) -> tuple[bool, ...]:
+        """Return [P] which pods of Kubernetes objects run or would fit on a node alone; of other sources all count.
+
+        Published experiments draw pods whether they fit or not.
+        """
+        if not (self.recorded or self.understood):
+            return (True,) * len(self.pods)
+        from steersman.cluster.state import ClusterState
+
+        state = ClusterState(self.nodes)
+        classes = state.class_ids(self.pods).tolist()
+        by_class = {c: state.fits_when_empty(c) for c in set(classes)}
+        recorded = self.recorded or (None,) * len(self.pods)
+        return tuple(where is not None or by_class[c] for c, where in zip(classes, recorded, strict=True))
+
+    @cached_property
     def account(self) -> ClusterAccount:
         """Return which nodes are eligible, since some pod of the demand may enter them, and why others are not.
 

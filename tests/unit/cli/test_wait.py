@@ -274,6 +274,19 @@ def test_a_pod_too_large_is_said_to_never_start(files: list[str], capsys: pytest
     assert capsys.readouterr().out == "team/large can never start: 0/1 nodes are available: 1 Insufficient cpu.\n"
 
 
+def test_a_pod_without_room_beside_pods_that_stay_is_said_to_start_in_no_future(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = pod("agent", 300, 299, cpu="2")
+    agent["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"  # type: ignore[index]
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump_all([NODE, agent, pod("waits", 3, cpu="3")]))
+    assert main(["wait", "--pod", "waits", "--nodes", str(file), "--pods", str(file), "--policy", "best-fit"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("team/waits starts in none of 50 simulated futures under best-fit, order age: no node could")
+    assert "within" not in out.replace("does not start within", "")
+
+
 def test_without_a_pod_the_queue_is_listed(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wait", *files]) == 0
     out = capsys.readouterr().out

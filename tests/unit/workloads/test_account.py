@@ -386,11 +386,7 @@ def test_pods_on_cordoned_nodes_are_no_part_of_the_demand(running: RunningPods, 
 @pytest.mark.parametrize(
     ("objects", "protocol", "running", "named"),
     [
-        # What runs exceeds the target.
-        ([pod("p", on="a", gpus=8, at=1), pod("q", gpus=1)], "inflation", KEPT[0], ("8 of 8", "request 8", "--ratio")),
         ([pod("p", on="a", gpus=4, at=1)], "inflation", KEPT[1], ("every pod runs already", "--pinned")),
-        # What arrives would exceed it.
-        ([pod("p", on="a", gpus=5, at=1), pod("q", gpus=8)], "inflation", KEPT[0], ("of 8", "request 5", "smallest")),
         # Nothing waits.
         ([pod("p", on="a", gpus=5, at=1)], "arrivals", KEPT[0], ("every pod runs already",)),
         ([pod("p", on="a", gpus=5, at=1)], "arrivals", KEPT[1], ("every pod runs already",)),
@@ -404,6 +400,14 @@ def test_it_is_an_error_if_no_pod_arrives(
         run_experiment(Experiment((found,), ("fgd", "best-fit"), (1,), protocol, ratio=1.0), jobs=1)
     if protocol == "arrivals":
         assert metrics(Simulator(found).run("fgd", protocol=protocol))["pods_bound"] == 1, "a run shows what is there"
+
+
+@pytest.mark.parametrize(("runs", "waits"), [(8, 1), (5, 8)])
+def test_pods_that_wait_arrive_and_fail_beyond_the_ratio(runs: int, waits: int) -> None:
+    objects = [pod("p", on="a", gpus=runs, at=1), pod("q", gpus=waits), pod("r", gpus=waits)]
+    found = cluster(node("a", 8, labels={"kubernetes.io/hostname": "a"}), *objects, running=KEPT[0])
+    result = metrics(Simulator(found).run("fgd", protocol="inflation", ratio=1.0))
+    assert (result["pods_bound"], result["pods_failed"]) == (1, 2)
 
 
 @pytest.mark.parametrize("protocol", ["inflation", "arrivals"])

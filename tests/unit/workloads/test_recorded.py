@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,10 +203,53 @@ def test_from_now_is_rejected_in_timed(tmp_path):
         schedule(found, "timed", seed=1, ratio=1.0, load=0.5)
 
 
-def test_no_pod_arrives_at_a_cluster_above_the_ratio(tmp_path):
-    found = read(tmp_path, *half_full(), RunningPods.FROM_NOW)
-    with raises(SteersmanError, "no pod arrives at ratio 0.1", "run already"):
-        schedule(found, "inflation", seed=1, ratio=0.1, load=None)
+def test_no_pod_arrives_where_none_is_small_enough(tmp_path):
+    agent = pod("agent-a", controller("DaemonSet", "agent"), on="a", gpus=7)
+    found = read(tmp_path, [node("a")], [agent, *(pod(f"p{i}", gpus=2) for i in range(9))])
+    for seed in range(10):
+        with raises(SteersmanError, "no pod arrives at ratio 1.1", "run already request 7", "smallest other pod 2"):
+            schedule(found, "inflation", seed=seed, ratio=1.1, load=None)
+
+
+def test_all_pods_that_wait_arrive(tmp_path):
+    """Also where their demand, or what runs already, exceeds the ratio, and one that is too large comes first."""
+    runs = [pod(f"run-{i}", on="a", gpus=1) for i in range(4)]
+    waits = [pod("large", gpus=8), *(pod(f"small-{i}", gpus=1) for i in range(9))]
+    for ratio in (0.1, 1.0, 1.3):
+        found = read(tmp_path, [node("a")], runs + waits, RunningPods.FROM_NOW)
+        for seed in range(10):
+            for plan in (
+                schedule(found, "inflation", seed=seed, ratio=ratio, load=None),
+                resample(found, ratio=ratio, seed=seed),
+            ):
+                assert sorted(found.pods[i].name for i in plan.pods[plan.standing :]) == sorted(
+                    each["metadata"]["name"] for each in waits
+                )
+
+
+def test_pods_that_exceed_the_ratio_do_not_keep_smaller_ones_from_arriving(tmp_path):
+    agent = pod("agent-a", controller("DaemonSet", "agent"), on="a", gpus=7)
+    others = [pod("small", gpus=1), *(pod(f"large-{i}", gpus=8) for i in range(20))]
+    found = read(tmp_path, [node("a")], [agent, *others])
+    for seed in range(20):
+        plan = schedule(found, "inflation", seed=seed, ratio=1.1, load=None)
+        assert [found.pods[i].name for i in plan.pods[plan.standing :]] == ["small"]
+
+
+@pytest.mark.parametrize("running", RunningPods)
+def test_pods_that_fit_on_no_node_do_not_count_as_demand(tmp_path, running):
+    fitting = [pod(f"p{i}", on="a" if i < 4 else "", gpus=1) for i in range(8)]
+    hopeless = [pod(f"h{i}", gpus=16) for i in range(4)]
+    found = read(tmp_path, [node("a")], fitting + hopeless, running)
+    unfit = {each.name for each, fits in zip(found.pods, found.fits, strict=True) if not fits}
+    assert unfit == {"h0", "h1", "h2", "h3"}
+    for seed in range(10):
+        for plan in (
+            schedule(found, "inflation", seed=seed, ratio=2.0, load=None),
+            resample(found, ratio=2.0, seed=seed),
+        ):
+            sizes = Counter(found.pods[i].requests.gpu_count for i in plan.pods)
+            assert sizes == {1: 16, 16: 4}
 
 
 def test_cluster_of_daemons_alone_has_no_demand_to_draw(tmp_path):

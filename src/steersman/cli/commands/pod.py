@@ -374,16 +374,23 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
         print_text(f"of the {count + later} pods of {spec} {first}: parallelism allows no more at once")
     horizon = format_duration(prediction.horizon)
 
-    def when(seconds: float) -> str:
-        return f"more than {horizon}" if math.isinf(seconds) else format_duration(seconds)
+    def within(seconds: float) -> str:
+        if math.isinf(seconds):
+            return f"not within {horizon}"
+        return f"within {format_duration(seconds)}{_at(now, seconds)}"
 
+    median = f"more than {horizon}" if math.isinf(prediction.p50) else format_duration(prediction.p50)
     rollouts = f"{prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
-    print_text(f"{what} starts in {when(prediction.p50)}{_at(now, prediction.p50)} (median of {rollouts})")
-    print_text(f"10 %: within {when(prediction.p10)}{_at(now, prediction.p10)}")
-    print_text(f"90 %: within {when(prediction.p90)}{_at(now, prediction.p90)}")
+    is_hopeless = not prediction.nodes and prediction.never == 1.0
+    if is_hopeless:
+        print_text(f"{what} starts in none of {rollouts}: no node could hold it beside the pods that stay")
+    else:
+        print_text(f"{what} starts in {median}{_at(now, prediction.p50)} (median of {rollouts})")
+        print_text(f"10 %: {within(prediction.p10)}")
+        print_text(f"90 %: {within(prediction.p90)}")
     if now.sentence:
         print_text(now.sentence)
-    if prediction.never:
+    if prediction.never and not is_hopeless:
         print_text(f"in {100 * prediction.never:.0f} % of the futures it does not start within {horizon}")
     nodes = f"{prediction.nodes} node{'' if prediction.nodes == 1 else 's'} could hold it once what runs there ends"
     print_text(f"it needs {prediction.needs} on one node; {nodes}")
@@ -400,7 +407,6 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
     for sentence in prediction.assumptions:
         print_text(f"assumed: {sentence}")
     if prediction.alternatives:
-        median = when(prediction.p50)
         rows = [(each.change, format_duration(each.seconds), median) for each in prediction.alternatives]
         print_rows(rows, ["Starts sooner"], ["median", "instead of"])
     tried = f"with priority {options.priority}"

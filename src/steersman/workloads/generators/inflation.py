@@ -147,8 +147,12 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
 
     `shuffle` False keeps the order of `workload.pods` (simon's `shufflePod: false`) and appends the draws. Pods that
     run from the start count towards the ratio; those that belong to their node are not drawn.
+
+    Where running pods stay (`Workload.from_now`), all that wait arrive, even if they exceed the ratio. Pods that fit
+    on no node (`Workload.fits`) arrive once, and do not count towards it.
     """
-    capacity, demand = workload.gpu_capacity, list(workload.gpu_demand)
+    capacity, fits = workload.gpu_capacity, workload.fits
+    demand = [milli if fit else 0 for milli, fit in zip(workload.gpu_demand, fits, strict=True)]
     standing, drawable = workload.standing(), workload.drawable()
     if not capacity or not any(demand[i] for i in drawable):
         who = "pods" if capacity else "counted nodes" if workload.account.left_out else "nodes"
@@ -158,6 +162,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         )
     # Order and draws of the published program (pkg/simulator: SortClusterPods, tuneUpPods), for the same pods by seed.
     by_name = sorted(drawable, key=lambda i: workload.pods[i].name)
+    drawn = [i for i in by_name if fits[i]]
     there = set(standing)
     random = GoRand(seed)
     random.skip(1)  # it draws a number for its log, right after seeding
@@ -166,16 +171,23 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         random.shuffle(order)
     running = sum(workload.recorded_demand[i] for i in standing)
     target = ratio * capacity - running
-    _check_reachable(workload, [demand[i] for i in drawable], target - sum(demand[i] for i in order))
+    _check_reachable(workload, [demand[i] for i in drawn], target - sum(demand[i] for i in order))
     requests = [pod.requests for pod in workload.pods]
     device_milli = [min(r.gpu_milli, whole) or whole for r, whole in zip(requests, demand, strict=True)]
-    _tune(order, by_name, demand, device_milli, target, random)
+    if sum(demand[i] for i in order) <= target:
+        _draw(order, drawn, demand, device_milli, target, random)
+    elif not workload.from_now:
+        _drop(order, demand, target, random)
+    if not order and (smaller := [i for i in drawn if demand[i] <= target]):
+        # The first pod that was drawn exceeds the target, which says nothing of the others.
+        order.append(smaller[random.intn(len(smaller))])
+        _draw(order, drawn, demand, device_milli, target, random)
     if not order:
         whole, wanted = capacity / GPU_MILLI, ratio * capacity / GPU_MILLI
         raise SteersmanError(
             f"{workload.name}: no pod arrives at ratio {ratio:g}, a demand of {wanted:g} of {whole:g} GPUs: "
             f"pods that run already request {running / GPU_MILLI:g}, and the smallest other pod "
-            f"{min(demand[i] for i in drawable) / GPU_MILLI:g}; expected a larger --ratio"
+            f"{min(demand[i] for i in drawn) / GPU_MILLI:g}; expected a larger --ratio"
         )
     random.skip(DISCARDED_DRAWS)
     nodes = sorted(np.flatnonzero(workload.eligible).tolist(), key=lambda i: workload.nodes[i].name)
@@ -195,22 +207,26 @@ def _check_reachable(workload: Workload, demand: list[int], missing: float) -> N
         )
 
 
-def _tune(
+def _drop(order: list[int], demand: list[int], target: float, random: GoRand) -> None:
+    """Remove pods at random until their demand does not exceed the target."""
+    total = sum(demand[i] for i in order)
+    while total > target and order:
+        values, drawn = random.intn_ahead(np.arange(len(order), max(len(order) - DRAWN_AHEAD, 0), -1))
+        for count, value in enumerate(values.tolist(), 1):
+            total -= demand[order.pop(value)]
+            if total <= target:
+                drawn = count
+                break
+        random.skip(drawn)
+
+
+def _draw(
     order: list[int], by_name: list[int], demand: list[int], device_milli: list[int], target: float, random: GoRand
 ) -> None:
+    """Append pods at random until the next one would exceed the target."""
     total = sum(demand[i] for i in order)
-    if total > target:
-        while total > target and order:
-            values, drawn = random.intn_ahead(np.arange(len(order), max(len(order) - DRAWN_AHEAD, 0), -1))
-            for count, value in enumerate(values.tolist(), 1):
-                total -= demand[order.pop(value)]
-                if total <= target:
-                    drawn = count
-                    break
-            random.skip(drawn)
-        return
     by_pod, of_device, names = np.array(demand), np.array(device_milli), np.array(by_name)
-    while True:
+    while by_name:
         values, drawn = random.intn_ahead(np.full(DRAWN_AHEAD, len(by_name)))
         pods = names[values]
         before = total + np.cumsum(by_pod[pods]) - by_pod[pods]

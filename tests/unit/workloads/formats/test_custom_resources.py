@@ -179,6 +179,18 @@ def test_a_resource_of_a_dump_has_made_its_pods() -> None:
     assert len(expanded(rollout).pods) == 3
 
 
+def test_a_resource_that_is_taken_to_have_ended_is_named() -> None:
+    """A dump's Pods are all that there are: what has none among them has ended, and is not left out in silence."""
+    training = made("PyTorchJob", "kubeflow.org", {"pytorchReplicaSpecs": ROLES}, uid="u")
+    other = pod("other", on="n") | {"metadata": pod("other", on="n")["metadata"] | {"uid": "p"}}
+    result = expanded(training, other)
+    assert [each.name for each in result.pods] == ["other"]
+    (warning,) = result.warnings
+    assert warning == "no Pod belongs to PyTorchJob it, and others of the namespace exist: taken to have ended"
+    bucket = made("StorageBucket", "example.com", {"resources": {"requests": {"storage": "1Gi"}}}, uid="b")
+    assert expanded(bucket, other).warnings == ()
+
+
 def step(template: str, **more: Any) -> Object:
     return {"name": template, "template": template, **more}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
@@ -17,6 +18,7 @@ from steersman.cluster.objects.decoding import decode_pod
 from steersman.cluster.objects.fields import FieldError, converted
 from steersman.cluster.objects.replicas import partial_pod
 from steersman.cluster.objects.selectors import Namespaces
+from steersman.core.counting import first_names
 from steersman.core.errors import InputError
 from steersman.workloads.formats.kubernetes.admission import Admission, named_by
 from steersman.workloads.formats.kubernetes.claims import PodClaims, PodVolumes
@@ -200,6 +202,7 @@ class Expansion:
                 *sharing_warnings(self.objects, self._sharing),
                 *(f"annotation {key} is not modelled and has no effect ({named_by([*users])})" for key, users in notes),
                 *unmatched_selectors([pod for _, pod in entries]),
+                *self._ended_warnings(),
             ),
         )
 
@@ -247,7 +250,23 @@ class Expansion:
         """Return whether a custom resource has yet to make its pods; else those in the input count themselves."""
         if obj.kind in KINDS or key_of(obj) in self._owning:
             return False
-        return not (is_created(obj) and obj.namespace in self._stored)
+        return not self._has_ended(obj)
+
+    def _has_ended(self, obj: KubernetesObject) -> bool:
+        """Return whether a custom resource without pods is taken to have ended: a cluster's other pods are there."""
+        return is_created(obj) and obj.namespace in self._stored
+
+    def _ended_warnings(self) -> Iterator[str]:
+        others = (obj for obj in self.objects if obj.kind not in KINDS and key_of(obj) not in self._owning)
+        ended = [obj for obj in others if self._has_ended(obj) and self._has_parts(obj)]
+        if ended:
+            names = first_names([f"{obj.kind.partition('.')[0]} {obj.name}" for obj in ended])
+            yield f"no Pod belongs to {names}, and others of the namespace exist: taken to have ended"
+
+    def _has_parts(self, obj: KubernetesObject) -> bool:
+        with suppress(InputError, FieldError):
+            return any(True for _ in self.resources.parts(obj))
+        return False
 
     def _missing(self) -> dict[int, list[Pod]]:
         """Return the pods that each controller makes, by its index; a Deployment's come after its ReplicaSets'."""
