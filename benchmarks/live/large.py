@@ -74,7 +74,7 @@ def large_cluster() -> dict[str, Any]:
         start = time.perf_counter()
         choice = decider.choose(cache.query(pod))
         assert choice is not None
-        cache.reservations.assume(pod, choice.slot, choice.devices)
+        cache.expected.assume(pod, choice.slot, choice.devices)
         seconds.append(time.perf_counter() - start)
     return {
         "nodes": count,

@@ -208,7 +208,7 @@ def _compare(asked: Json) -> Json:
     """
     workloads, source = families(training=False)[asked["family"]], asked["source"]
     orders = {name: find_order(f"{name}@{source}") for name in ("age", *asked["rules"])}
-    aged = replace(REFERENCE, ageing=AGEING, run_times=parse_estimates(source))
+    aged = replace(REFERENCE, ageing=AGEING, estimates=parse_estimates(source))
     orders["learned"] = learned_order(aged, np.array(asked["weights"]))
     arrivals = Arrivals(TRAINED_PART, 1.0)
     values: dict[str, list[list[float]]] = {name: [] for name in orders}
