@@ -203,7 +203,8 @@ def _of_objects(
 ) -> Workload:
     """Return a workload with what its objects say: invalid nodes, lives of pods if asked for, and running pods."""
     understood = "; ".join(filter(None, (workload.understood, *_dependencies(workload))))
-    invalid_nodes = tuple(name for each in every for name in each.invalid_nodes)
+    counted_nodes = {node.name for node in workload.nodes}  # a second object of such a name is left out, not the node
+    invalid_nodes = tuple(name for each in every for name in each.invalid_nodes if name not in counted_nodes)
     workload = replace(workload, understood=understood, invalid_nodes=invalid_nodes)
     if lives:
         referable = tuple(obj for objects in every for obj in objects.of_kind(*REFERABLE))

@@ -402,6 +402,12 @@ def test_it_is_an_error_if_no_pod_arrives(
         assert metrics(Simulator(found).run("fgd", protocol=protocol))["pods_bound"] == 1, "a run shows what is there"
 
 
+def test_a_second_object_of_a_node_is_no_node_that_is_left_out() -> None:
+    found = cluster(node("a", 8), node("b", 8), node("a", 4), pod("p", gpus=1))
+    assert (found.invalid_nodes, len(found.nodes), found.account.invalid) == ((), 2, ())
+    assert cluster(node("a", 8), node("b", 8, labels={"x": 1}), pod("p", gpus=1)).account.invalid == ("b",)
+
+
 @pytest.mark.parametrize(("runs", "waits"), [(8, 1), (5, 8)])
 def test_pods_that_wait_arrive_and_fail_beyond_the_ratio(runs: int, waits: int) -> None:
     objects = [pod("p", on="a", gpus=runs, at=1), pod("q", gpus=waits), pod("r", gpus=waits)]

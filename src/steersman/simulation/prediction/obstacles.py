@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from steersman.cluster.constraints.reasons import unschedulable_message
+from steersman.cluster.gpu_units import RENAMED
 from steersman.cluster.model import GPU_MILLI, Pod
 from steersman.cluster.state import ClusterState
 from steersman.simulation.arrivals import least_of
@@ -79,7 +80,10 @@ def needs_of(pod: Pod) -> str:
     requests, parts = pod.requests, []
     if requests.gpu_count:
         share = "" if requests.gpu_milli == GPU_MILLI else f"{requests.gpu_milli / GPU_MILLI:g} of "
-        gpus = f"{share}{requests.gpu_count} GPU{'s' if requests.gpu_count > 1 else ''}"
+        # Replicas are parts of a GPU, so their resource is named.
+        is_part = requests.gpu_resource.endswith(RENAMED)
+        unit = requests.gpu_resource if is_part else f"GPU{'s' if requests.gpu_count > 1 else ''}"
+        gpus = f"{share}{requests.gpu_count} {unit}"
         models = " or ".join(pod.constraints.gpu_models)
         parts.append(f"{gpus} of {models}" if models else gpus)
     parts += _cpu_and_memory(requests.cpu_milli, requests.memory_bytes)

@@ -28,6 +28,7 @@ from steersman.policies.base import with_order
 from steersman.policies.registry import resolve
 from steersman.simulation.prediction import rollouts
 from steersman.simulation.prediction.moment import Arrived, ClusterMoment
+from steersman.simulation.prediction.obstacles import needs_of
 from steersman.simulation.prediction.prediction import WaitPrediction, predict_queue, predict_wait
 from steersman.simulation.prediction.queue_place import WaitingQueue
 from steersman.workloads.generators.clusters import random_cluster
@@ -321,3 +322,9 @@ def test_intervals_hold_what_happens() -> None:
     assert len(outside) > 80
     # 16 of 21 with exact predictions of 20 rollouts; a third if the time that pods have run already is left out.
     assert 0.65 < 1.0 - before - after < 0.88
+
+
+def test_replicas_of_a_gpu_are_named_by_their_resource() -> None:
+    shared = Requests(1000, 1 << 30, gpu_count=2, gpu_milli=1000, gpu_resource="nvidia.com/gpu.shared")
+    assert needs_of(Pod("p", PodClass(shared))) == "2 nvidia.com/gpu.shared, 1 CPU, 1 GiB"
+    assert needs_of(Pod("p", PodClass(replace(shared, gpu_resource="nvidia.com/gpu")))) == "2 GPUs, 1 CPU, 1 GiB"
