@@ -179,4 +179,6 @@ def test_a_report_records_what_differs_from_the_defaults_without_secrets_and_fol
         *("--seconds", "90s", "--part", "0.25", "--protocol", "timed"),
     ]
     assert to_arguments(SEARCH, Pace()) == ["--policy", "fgd"]
+    relative = Search(["fgd"], Source(Path("dumps/nodes.csv"), False), True, True, 1.0, 0.5)
+    assert "dumps/nodes.csv" in to_arguments(relative)
     assert given_options(Pace("timed", load=0.5)) == {"protocol": "timed", "load": 0.5}

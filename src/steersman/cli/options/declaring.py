@@ -176,7 +176,10 @@ def check_options(*groups: Any) -> None:
 
 
 def to_arguments(*groups: Any) -> list[str]:
-    """Return options that differ from their defaults as a command line, without secrets and the machine's folders."""
+    """Return options that differ from their defaults as a command line, without secrets and the machine's folders.
+
+    Of an absolute path the name is left; a relative one stays.
+    """
     arguments: list[str] = []
     for option in every_option(*groups).values():
         unit = next((each.text for each in option.metadata if isinstance(each, Unit)), "")
@@ -195,7 +198,9 @@ def spelled(flag: str, value: Any, unit: str = "") -> list[str]:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return value.name if isinstance(value, Path) else redact_url(str(value))
+    if isinstance(value, Path):  # whose folders are the machine's if it is absolute
+        return value.name if value.is_absolute() else str(value)
+    return redact_url(str(value))
 
 
 def with_options(
