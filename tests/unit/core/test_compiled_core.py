@@ -209,12 +209,15 @@ def test_a_signal_while_arguments_are_converted_interrupts(cluster: dict[str, np
     core, steps = CoreDecider(cluster), random.Random(5)
     former = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        for _ in range(100):  # each comes anywhere in a call
-            signal.setitimer(signal.ITIMER_REAL, steps.uniform(1e-4, 1e-3))
+        for _ in range(
+            100
+        ):  # each comes anywhere in a call, and again if it was raised where nothing can be, in `__del__`
+            signal.setitimer(signal.ITIMER_REAL, steps.uniform(1e-4, 1e-3), 0.25)
             with suppress(KeyboardInterrupt):
                 while True:
                     core.scores(0)
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
 
 
