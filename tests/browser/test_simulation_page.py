@@ -434,7 +434,7 @@ def test_page_needs_the_token_and_ends_with_its_server(browser: Browser, small: 
 
 
 def test_page_and_scripts_load_from_no_other_host() -> None:
-    folder = Path(steersman.__file__).parent / "apps" / "dashboard" / "static"
+    folder = Path(steersman.__file__).parent / "live" / "dashboard" / "static"
     ours = [file for file in folder.glob("*/*") if file.parent.name != "uplot"]  # its comments name sources
     assert ours
     for file in ours:

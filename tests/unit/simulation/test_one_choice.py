@@ -139,11 +139,10 @@ def test_default_of_kube_scheduler_is_chosen_where_it_is_best() -> None:
 
 
 def test_a_member_is_chosen_where_running_pods_fill_the_target(tmp_path: Path) -> None:
-    """The draws that choose a member are no run of the user's: there is no --ratio to enlarge."""
     bound = pod("run", on="n", gpus=1)
     content = listed(node("n", 2), bound, pod("small", gpus=1), pod("large", gpus=2))
     (tmp_path / "w.json").write_text(json.dumps(content))
     workload = load_workload(tmp_path / "w.json", tmp_path / "w.json", running=RunningPods.FROM_NOW)
-    with raises(SteersmanError, "--ratio"):
-        Simulator(workload).run("fgd")
+    numbers = {each.name: each.value for each in Simulator(workload).run("fgd").metrics}
+    assert (numbers["pods_bound"], numbers["pods_failed"]) == (2, 1)
     assert decider_on(workload, resolve("steersman")).name

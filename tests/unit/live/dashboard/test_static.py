@@ -7,7 +7,7 @@ from pathlib import Path
 
 import steersman
 
-STATIC = Path(steersman.__file__).parent / "apps" / "dashboard" / "static"
+STATIC = Path(steersman.__file__).parent / "live" / "dashboard" / "static"
 MOST_BYTES = 500_000
 
 
