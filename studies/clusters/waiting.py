@@ -148,7 +148,7 @@ def _play(at: Desk, simulator: Simulator, policies: dict[str, Policy], load: flo
 
 def _kinds(workload: Workload) -> Ints:
     """[P] the number in `KINDS` of each pod."""
-    requests = [(pod.requests.gpu_count * pod.requests.gpu_milli, pod.requests.gpu_count) for pod in workload.pods]
+    requests = [(pod.requests.gpu_total_milli, pod.requests.gpu_count) for pod in workload.pods]
     demand, devices = np.array(requests, dtype=np.int64).T
     return kinds_of(demand, devices)
 

@@ -383,7 +383,7 @@ def _print(prediction: WaitPrediction, options: WaitOptions, now: AssumedNow, la
     rollouts = f"{prediction.rollouts} simulated futures under {prediction.policy}, order {prediction.order}"
     is_hopeless = not prediction.nodes and prediction.never == 1.0
     if is_hopeless:
-        print_text(f"{what} starts in none of {rollouts}: no node could hold it beside the pods that stay")
+        print_text(f"{what} starts in none of {rollouts}: no node could hold it next to the pods that stay")
     else:
         print_text(f"{what} starts in {median}{_at(now, prediction.p50)} (median of {rollouts})")
         print_text(f"10 %: {within(prediction.p10)}")
