@@ -197,7 +197,7 @@ def check_gpus(workload: Workload) -> None:
         raise SteersmanError(
             f"{workload.name}: {what} GPU, and advice is about the GPUs allocated; steersman evaluate compares the CPU"
         )
-    if not any(workload.gpu_demand[i] and workload.fits[i] for i in workload.drawable()):
+    if not any(workload.counted_demand[i] for i in workload.drawable()):
         raise SteersmanError(
             f"{workload.name}: none of its pods with GPUs fits on a node, so no scheduler can place one; "
             "steersman explain says why"

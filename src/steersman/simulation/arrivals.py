@@ -242,7 +242,7 @@ def resample(workload: Workload, *, ratio: float, seed: int) -> Schedule:
     """
     random = np.random.default_rng(seed)
     fits = np.array(workload.fits, dtype=np.bool_)
-    demand = np.array(workload.gpu_demand, dtype=np.float64) * fits
+    demand = np.array(workload.counted_demand, dtype=np.float64)
     first, drawable = (np.array(some, dtype=np.int64) for some in (workload.standing(), workload.drawable()))
     target = ratio * workload.gpu_capacity
     if not (target and demand[drawable].any()):

@@ -257,6 +257,11 @@ class Workload:
         return tuple(known[pod.requests] for pod in self.pods)
 
     @cached_property
+    def counted_demand(self) -> tuple[int, ...]:
+        """Return the GPU milli by which each pod counts as demand: 0 if it fits on no node, see `fits`."""
+        return tuple(milli if fit else 0 for milli, fit in zip(self.gpu_demand, self.fits, strict=True))
+
+    @cached_property
     def recorded_demand(self) -> tuple[int, ...]:
         """Return the GPU milli of the capacity that each pod holds where it ran: 0 on a node that is not eligible."""
         eligible = {node.name for node in self.eligible_nodes}

@@ -68,7 +68,7 @@ def _impossible_gang(empty: ClusterState, pods: Sequence[Pod], reasons: Sequence
     classes = np.array([empty.class_id(each) for each in counts], dtype=np.int64)
     if not infeasible_together(empty, classes, np.array([*counts.values()], dtype=np.int64)).any():
         return ""
-    gpus = sum(pod.requests.gpu_count * pod.requests.gpu_milli for pod in able[:least]) / GPU_MILLI
+    gpus = sum(pod.requests.gpu_total_milli for pod in able[:least]) / GPU_MILLI
     total = [f"{gpus:g} GPU{'' if gpus == 1 else 's'}"] if gpus else []
     every = [pod.requests for pod in able[:least]]
     total += _cpu_and_memory(sum(each.cpu_milli for each in every), sum(each.memory_bytes for each in every))

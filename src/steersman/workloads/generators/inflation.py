@@ -6,6 +6,7 @@ cluster's capacity; nodes get a random rank that breaks ties. Times in the trace
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -151,8 +152,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
     Where running pods stay (`Workload.from_now`), all that wait arrive, even if they exceed the ratio. Pods that fit
     on no node (`Workload.fits`) arrive once, and do not count towards it.
     """
-    capacity, fits = workload.gpu_capacity, workload.fits
-    demand = [milli if fit else 0 for milli, fit in zip(workload.gpu_demand, fits, strict=True)]
+    capacity, demand = workload.gpu_capacity, workload.counted_demand
     standing, drawable = workload.standing(), workload.drawable()
     if not capacity or not any(demand[i] for i in drawable):
         who = "pods" if capacity else "counted nodes" if workload.account.left_out else "nodes"
@@ -162,7 +162,7 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         )
     # Order and draws of the published program (pkg/simulator: SortClusterPods, tuneUpPods), for the same pods by seed.
     by_name = sorted(drawable, key=lambda i: workload.pods[i].name)
-    drawn = [i for i in by_name if fits[i]]
+    drawn = [i for i in by_name if workload.fits[i]]
     there = set(standing)
     random = GoRand(seed)
     random.skip(1)  # it draws a number for its log, right after seeding
@@ -171,17 +171,18 @@ def inflate(workload: Workload, *, ratio: float, seed: int, shuffle: bool = True
         random.shuffle(order)
     running = sum(workload.recorded_demand[i] for i in standing)
     target = ratio * capacity - running
-    _check_reachable(workload, [demand[i] for i in drawn], target - sum(demand[i] for i in order))
+    total = sum(demand[i] for i in order)
+    _check_reachable(workload, [demand[i] for i in drawn], target - total)
     requests = [pod.requests for pod in workload.pods]
     device_milli = [min(r.gpu_milli, whole) or whole for r, whole in zip(requests, demand, strict=True)]
-    if sum(demand[i] for i in order) <= target:
-        _draw(order, drawn, demand, device_milli, target, random)
+    if total <= target:
+        _draw(order, drawn, demand, device_milli, total, target, random)
     elif not workload.from_now:
-        _drop(order, demand, target, random)
+        _drop(order, demand, total, target, random)
     if not order and (smaller := [i for i in drawn if demand[i] <= target]):
         # The first pod that was drawn exceeds the target, which says nothing of the others.
         order.append(smaller[random.intn(len(smaller))])
-        _draw(order, drawn, demand, device_milli, target, random)
+        _draw(order, drawn, demand, device_milli, demand[order[0]], target, random)
     if not order:
         whole, wanted = capacity / GPU_MILLI, ratio * capacity / GPU_MILLI
         raise SteersmanError(
@@ -207,9 +208,8 @@ def _check_reachable(workload: Workload, demand: list[int], missing: float) -> N
         )
 
 
-def _drop(order: list[int], demand: list[int], target: float, random: GoRand) -> None:
-    """Remove pods at random until their demand does not exceed the target."""
-    total = sum(demand[i] for i in order)
+def _drop(order: list[int], demand: Sequence[int], total: int, target: float, random: GoRand) -> None:
+    """Remove pods, whose demand is `total`, at random until it does not exceed the target."""
     while total > target and order:
         values, drawn = random.intn_ahead(np.arange(len(order), max(len(order) - DRAWN_AHEAD, 0), -1))
         for count, value in enumerate(values.tolist(), 1):
@@ -221,10 +221,15 @@ def _drop(order: list[int], demand: list[int], target: float, random: GoRand) ->
 
 
 def _draw(
-    order: list[int], by_name: list[int], demand: list[int], device_milli: list[int], target: float, random: GoRand
+    order: list[int],
+    by_name: list[int],
+    demand: Sequence[int],
+    device_milli: list[int],
+    total: int,
+    target: float,
+    random: GoRand,
 ) -> None:
-    """Append pods at random until the next one would exceed the target."""
-    total = sum(demand[i] for i in order)
+    """Append pods at random to those whose demand is `total`, until the next one would exceed the target."""
     by_pod, of_device, names = np.array(demand), np.array(device_milli), np.array(by_name)
     while by_name:
         values, drawn = random.intn_ahead(np.full(DRAWN_AHEAD, len(by_name)))
