@@ -19,9 +19,6 @@ Handler = Callable[[int, FrameType | None], None]
 ONE_REQUEST_SECONDS = 1.0
 """Repeated signals within this time are one request: a key that is held down, a Ctrl-C that several senders forward."""
 
-CALLED_BY_LLVM = frozenset({"_raw_object_cache_notify", "_raw_object_cache_getbuffer"})
-"""Functions of llvmlite that must not fail. They run while LLVM compiles, for seconds, so signals arrive in them."""
-
 AGAIN_SECONDS = 0.01
 
 
@@ -40,13 +37,9 @@ class SignalState:
         self.signal: int | None = None
         self._heard = -math.inf
 
-    def interrupt(self, number: int, frame: FrameType | None) -> None:
+    def interrupt(self, number: int, _: FrameType | None) -> None:
         """Handle a signal: raise KeyboardInterrupt, unless one is being handled already."""
         self.signal = number
-        # An exception there ends the process, so the signal is sent again a little later.
-        if _names(frame) & CALLED_BY_LLVM:
-            self._later()
-            return
         now = time.monotonic()
         paused, self._heard = now - self._heard > ONE_REQUEST_SECONDS, now
         if paused and not _ending():
@@ -70,14 +63,6 @@ class SignalState:
     def status(self) -> int:
         """Return the exit status of a program that a signal ended; 130 (Ctrl-C) where none was received."""
         return 128 + (self.signal or signal.SIGINT)
-
-
-def _names(frame: FrameType | None) -> set[str]:
-    names = set()
-    while frame is not None:
-        names.add(frame.f_code.co_name)
-        frame = frame.f_back
-    return names
 
 
 def _ending() -> bool:

@@ -82,19 +82,6 @@ def wait() -> None:
     time.sleep(10)
 
 
-def test_interruption_waits_for_llvm() -> None:
-    done = []
-
-    def _raw_object_cache_notify() -> None:
-        interrupt()
-        done.append("stored")
-
-    _raw_object_cache_notify()
-    assert done == ["stored"]
-    with pytest.raises(KeyboardInterrupt):
-        wait()
-
-
 def test_interruption_swallowed_by_a_finalizer_is_raised_again(capfd: pytest.CaptureFixture[str]) -> None:
     class Thing:
         def __del__(self) -> None:
