@@ -21,6 +21,13 @@ SOURCES = {
         "`a394ab3d81179ebcf645a1cbd593a60b6dff7f11a510e1e6285c45f43310c962` and "
         "`bee7e959a6b85844eafe7989d62c55ae43e096fd617cddf37423327967a1ed2d`."
     ),
+    "swf": (
+        "`nasa_first.swf.gz` and `lcg_first.swf.gz` in the folder `$STEERSMAN_TRACES`, the first 60 % of the lines of "
+        "the logs *NASA iPSC* and *LCG* of the Parallel Workloads Archive "
+        "(<https://www.cs.huji.ac.il/labs/parallel/workload>). SHA-256 "
+        "`aec6ae2de02f373d13bcf27ae47eaef3f0ca685ea8c29a60daf1172dc6a858ac` and "
+        "`32838d2a0591119f08080d2ada7e0c007b9c5f75b740b9471dc9f60f174e9000`."
+    ),
     "aaml": (
         "`data_20231210_*.csv`, six files in the folder `$STEERSMAN_TRACES`, of "
         "<https://github.com/acsheller/AAML>. SHA-256 of the first, `data_20231210_154341.csv`: "

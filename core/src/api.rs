@@ -563,14 +563,14 @@ doors! {
         })
     }
 
-    /// Write the oldest pod of each group that waits, and what is known of its run time, median and spread (NaN: nothing);
+    /// Write the oldest pod of each group that waits, and what is known of its run time, mean and spread (NaN: nothing);
     /// return how many there are.
     fn steersman_engine_heads(engine: i64, heads: out i64[count], estimates: out f64[2 * count], count: usize) {
         with_engine(engine, |engine| {
             let waiting = engine.heads();
             for ((&(head, estimate), out), estimates) in waiting.iter().zip(heads).zip(estimates.chunks_exact_mut(2)) {
                 *out = head as i64;
-                estimates.copy_from_slice(&estimate.map_or([f64::NAN; 2], |known| [known.median, known.spread]));
+                estimates.copy_from_slice(&estimate.map_or([f64::NAN; 2], |known| [known.mean, known.spread]));
             }
             Ok(waiting.len() as i64)
         })

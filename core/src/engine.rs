@@ -4,11 +4,11 @@
 //! waits, or has failed if nothing waits or if it would not fit on the empty cluster.
 
 use crate::arrays::{Arrays, Result, copy_rows, index, optional};
+use crate::belief::Estimate;
 use crate::cluster::{CPU, GPU, MEMORY, PODS, PodCounts};
 use crate::decide::{Choice, Decider};
 use crate::fragmentation::CAUSES;
 use crate::heap::{heapify, pop, push, sink};
-use crate::history::Estimate;
 use crate::queue::{Moment, Overtaking, Queue, Releases};
 use crate::reservation::{Reservations, Running, fits_together, foresee};
 use crate::rules::RULES;

@@ -7,6 +7,7 @@
 
 mod arrays;
 mod batch;
+mod belief;
 mod changes;
 mod cluster;
 mod constraints;
@@ -18,7 +19,6 @@ mod episode;
 mod formula;
 mod fragmentation;
 mod heap;
-mod history;
 mod kube;
 mod latency;
 mod latency_draws;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::arrays::{Result, index};
-use crate::history::Estimate;
+use crate::belief::Estimate;
 use crate::order::{Order, Waiting, by_priority_and_score};
 use crate::run_times::{GroupKey, Lookup, PodKind, RunTimes};
 
@@ -51,6 +51,8 @@ struct Members {
     lookup: Option<Lookup>,
     /// The history has forgotten its owner, who may be known again.
     is_forgotten: bool,
+    /// How many pods had ended when the estimate was computed.
+    computed: u64,
 }
 
 /// The moment of a choice.
@@ -109,7 +111,14 @@ impl LiveOrder {
     /// its owner has ended.
     pub fn join(&mut self, pod: &NewPod, run_times: &mut RunTimes) -> (usize, bool) {
         let uses_history = self.order.uses_estimates() && pod.stated.is_nan();
-        let kind = if uses_history && run_times.knows(&pod.kind) { pod.kind } else { pod.kind.of_any_owner() };
+        let series = pod.kind.of_series();
+        let kind = if uses_history && run_times.knows(&pod.kind) {
+            pod.kind
+        } else if series.owner != pod.kind.owner {
+            series
+        } else {
+            pod.kind.of_any_owner()
+        };
         let equal = self.equal_pods(pod, &kind);
         let number = match self.numbers.get(&equal) {
             Some(&number) => number,
@@ -124,8 +133,8 @@ impl LiveOrder {
         let mut equal = EqualPods { priority: pod.priority, size: 0, given: 0, stated: 0, whose: None };
         match self.order {
             Order::Given | Order::External => (equal.size, equal.given) = (bits(pod.size), bits(pod.given)),
-            Order::Fair => equal.whose = Some(GroupKey::at(2, kind)),
-            _ if pod.stated.is_nan() => (equal.size, equal.whose) = (bits(pod.size), Some(GroupKey::at(3, kind))),
+            Order::Fair => equal.whose = Some(PodKind { image: b"", stated: None, ..*kind }.all()),
+            _ if pod.stated.is_nan() => (equal.size, equal.whose) = (bits(pod.size), Some(kind.all())),
             _ => (equal.size, equal.stated) = (bits(pod.size), bits(pod.stated)),
         }
         equal
@@ -133,16 +142,13 @@ impl LiveOrder {
 
     fn add(&mut self, equal: EqualPods, pod: &NewPod, run_times: &mut RunTimes) -> usize {
         let stated = if self.order.uses_estimates() { pod.stated } else { f64::NAN };
-        let mut group = Group {
-            priority: pod.priority,
-            size: pod.size,
-            given: pod.given,
-            estimate: Estimate { median: stated, spread: 0.0 },
-        };
-        let mut members = Members { equal: Arc::new(equal), pods: 0, lookup: None, is_forgotten: false };
+        let mut group =
+            Group { priority: pod.priority, size: pod.size, given: pod.given, estimate: Estimate::stated(stated) };
+        let mut members = Members { equal: Arc::new(equal), pods: 0, lookup: None, is_forgotten: false, computed: 0 };
         if let (true, Some(kind)) = (self.order.uses_estimates(), members.kind()) {
             let found = run_times.look_up(&kind);
             (members.lookup, group.estimate) = (Some(found), run_times.estimate(&found.keys));
+            members.computed = run_times.belief().ended;
         }
         let number = self.free.pop().unwrap_or(self.groups.len());
         self.numbers.insert(members.equal.clone(), number);
@@ -175,7 +181,7 @@ impl LiveOrder {
         index("group", number, self.groups.len())
     }
 
-    /// Compute the estimates again if something has ended.
+    /// Compute the estimates again of what is like a pod that has ended.
     fn follow(&mut self, run_times: &mut RunTimes) {
         if self.version == run_times.version || !self.order.uses_estimates() {
             return;
@@ -189,8 +195,11 @@ impl LiveOrder {
                     members.is_forgotten = !kind.owner.is_empty() && !run_times.knows(&kind);
                 }
                 members.lookup = Some(found);
+            } else if !run_times.belief().has_changed(&found.keys, members.computed) {
+                continue;
             }
             group.estimate = run_times.estimate(&found.keys);
+            members.computed = run_times.belief().ended;
         }
     }
 
@@ -234,7 +243,7 @@ impl LiveOrder {
             return self.aged(group.given, wait);
         }
         self.score(&Waiting {
-            run_time: group.estimate.median.max(1.0),
+            run_time: group.estimate.mean.max(1.0),
             spread: group.estimate.spread,
             size: group.size,
             share: (group.size / moment.capacity).min(1.0),
@@ -267,9 +276,12 @@ impl Members {
     /// Whose run times say how long they run, if anybody's.
     fn kind(&self) -> Option<PodKind<'_>> {
         match &self.equal.whose {
-            Some(GroupKey { requests: Some(requests), owner: Some((namespace, owner)) }) => {
-                Some(PodKind { requests, namespace, owner })
-            }
+            Some(GroupKey {
+                requests: Some(requests),
+                owner: Some((namespace, owner)),
+                image: Some(image),
+                stated,
+            }) => Some(PodKind { requests, namespace, owner, image, stated: *stated }),
             _ => None,
         }
     }
@@ -288,7 +300,14 @@ mod tests {
             size: 1.0 + (seed % 3) as f64,
             given: 0.0,
             stated: if seed % 5 == 0 { 10.0 * (seed % 7) as f64 } else { f64::NAN },
-            kind: PodKind { requests: b"{}", namespace: b"n", owner: OWNERS[seed % 4] }.of_any_run(),
+            kind: PodKind {
+                requests: b"{}",
+                namespace: b"n",
+                owner: OWNERS[seed % 4],
+                image: if seed % 3 == 0 { b"i" } else { b"" },
+                stated: (seed % 7 == 0).then_some(9),
+            }
+            .of_any_run(),
         }
     }
 
@@ -320,9 +339,9 @@ mod tests {
             for (&group, &seed) in joined.iter().zip(&seeds) {
                 let equal = order.estimate(group as i64, &mut run_times).expect("it is known");
                 if !order.order.uses_estimates() {
-                    prop_assert!(equal.median.is_nan() || !pod(seed).stated.is_nan());
+                    prop_assert!(equal.seconds.is_nan() || !pod(seed).stated.is_nan());
                 } else if !pod(seed).stated.is_nan() {
-                    prop_assert_eq!(equal.median, pod(seed).stated);
+                    prop_assert_eq!(equal.seconds, pod(seed).stated);
                 }
             }
             joined.iter().for_each(|&group| order.leave(group as i64).expect("it has pods"));

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use crate::arrays::{Arrays, Result, index};
-use crate::history::{Estimate, History, Keys, LEVELS};
+use crate::belief::{Belief, Estimate, Keys, LEVELS, NOTHING};
 use crate::order::{Order, Waiting, by_priority_and_score};
 
 /// Who may overtake a pod that fits nowhere.
@@ -38,7 +38,16 @@ pub struct QueuedPod {
     pub group: usize,
     /// Estimated seconds that were stated.
     stated: Option<f64>,
+    /// Which of the kinds it is that are believed to run alike.
+    kind: usize,
+}
+
+/// Pods that are believed to run alike.
+#[derive(Clone)]
+struct Kind {
     keys: Keys,
+    /// Computed when one ended last.
+    estimate: Option<Estimate>,
 }
 
 /// Equal pods, the oldest first.
@@ -89,7 +98,9 @@ pub struct Queue {
     pub waiting_groups: usize,
     /// By namespace: shares that its running pods request.
     usage: Vec<[f64; 3]>,
-    history: History,
+    /// What is believed of run times; without kinds nothing is learned.
+    belief: Belief,
+    kinds: Vec<Kind>,
     /// Whether a score was not a number.
     pub is_invalid: bool,
 }
@@ -100,10 +111,11 @@ impl Queue {
         let settings: Vec<i64> = arrays.list_of("queue.settings", 4)?;
         let limits: Vec<f64> = arrays.list_of("queue.limits", 3)?;
         let shape_of_group = arrays.indices("queue.shape", shapes)?;
-        let history = History::read(arrays)?;
+        let belief = Belief::read(arrays)?;
+        let kinds = read_kinds(arrays, belief.len())?;
         let empty = |&shape: &usize| Group { pods: VecDeque::new(), shape, place: 0, may_start: None, score: 0.0 };
-        let queued = read_pods(arrays, pods, shape_of_group.len(), history.len())?;
-        if settings[2] != 0 && history.len() == 0 && queued.iter().any(|pod| pod.stated.is_none()) {
+        let queued = read_pods(arrays, pods, shape_of_group.len(), kinds.len())?;
+        if settings[2] != 0 && kinds.is_empty() && queued.iter().any(|pod| pod.stated.is_none()) {
             return Err("queue.stated: expected a number of seconds of each pod, since there is no history".to_owned());
         }
         let accounts = queued.iter().map(|pod| pod.account + 1).max().unwrap_or(0);
@@ -127,7 +139,8 @@ impl Queue {
             shape_place: vec![0; shapes],
             waiting_groups: 0,
             usage: vec![[0.0; 3]; accounts],
-            history,
+            belief,
+            kinds,
             is_invalid: false,
         })
     }
@@ -143,19 +156,25 @@ impl Queue {
 
     /// Estimated seconds of a pod: as stated, else from the history.
     pub fn estimate(&mut self, a: usize) -> f64 {
-        self.estimate_of(a).median
+        self.estimate_of(a).seconds
     }
 
-    /// The estimate of a pod's run time, if it was stated or computed before.
+    /// The estimate of a pod's run time, if it was stated or anything is learned.
     pub fn known_estimate(&self, a: usize) -> Option<Estimate> {
-        let stated = self.pods[a].stated.map(|median| Estimate { median, spread: 0.0 });
-        stated.or_else(|| self.history.known(&self.pods[a].keys))
+        let stated = self.pods[a].stated.map(Estimate::stated);
+        stated.or_else(|| {
+            let kind = self.kinds.get(self.pods[a].kind)?;
+            kind.estimate.or_else(|| Some(self.belief.estimate(&kind.keys)))
+        })
     }
 
     fn estimate_of(&mut self, a: usize) -> Estimate {
         match self.pods[a].stated {
-            Some(median) => Estimate { median, spread: 0.0 },
-            None => self.history.estimate(&self.pods[a].keys),
+            Some(seconds) => Estimate::stated(seconds),
+            None => {
+                let kind = &mut self.kinds[self.pods[a].kind];
+                *kind.estimate.get_or_insert_with(|| self.belief.estimate(&kind.keys))
+            }
         }
     }
 
@@ -170,8 +189,9 @@ impl Queue {
     /// Count a pod that ended after so many seconds, and learn from it if estimates come from the history.
     pub fn note_end(&mut self, a: usize, seconds: f64) {
         self.use_shares(a, -1.0);
-        if self.history.len() > 0 {
-            self.history.note(&self.pods[a].keys, seconds);
+        if let Some(kind) = self.kinds.get_mut(self.pods[a].kind) {
+            self.belief.note(&kind.keys, seconds);
+            kind.estimate = None;
         }
     }
 
@@ -213,10 +233,10 @@ impl Queue {
             Order::Fair => return self.usage[pod.account].into_iter().fold(f64::NEG_INFINITY, f64::max),
             _ => {}
         }
-        let Estimate { median, spread } = self.estimate_of(a);
+        let Estimate { mean, spread, .. } = self.estimate_of(a);
         let pod = &self.pods[a];
         self.order.score(&Waiting {
-            run_time: median.max(1.0),
+            run_time: mean.max(1.0),
             spread,
             size: pod.total,
             share: (pod.total / self.capacity).min(1.0),
@@ -288,7 +308,20 @@ impl Queue {
     }
 }
 
-fn read_pods(arrays: &Arrays, count: usize, groups: usize, histories: usize) -> Result<Vec<QueuedPod>> {
+/// Read `queue.keys`, the groups of each kind of pods, of which the first one is `NOTHING`.
+fn read_kinds(arrays: &Arrays, groups: usize) -> Result<Vec<Kind>> {
+    let rows: Vec<Vec<i64>> = arrays.rows("queue.keys", LEVELS)?;
+    let kind = |row: Vec<i64>| {
+        let mut keys = [NOTHING; LEVELS];
+        for (key, value) in keys.iter_mut().zip(row) {
+            *key = index("queue.keys", value, groups)?;
+        }
+        Ok(Kind { keys, estimate: None })
+    };
+    rows.into_iter().map(kind).collect()
+}
+
+fn read_pods(arrays: &Arrays, count: usize, groups: usize, kinds: usize) -> Result<Vec<QueuedPod>> {
     let given: Vec<f64> = arrays.list_of("queue.given", count)?;
     let size: Vec<f64> = arrays.list_of("queue.size", count)?;
     let total: Vec<f64> = arrays.list_of("queue.total", count)?;
@@ -298,18 +331,16 @@ fn read_pods(arrays: &Arrays, count: usize, groups: usize, histories: usize) -> 
     let account = arrays.indices("queue.account", 1 << 31)?;
     let group = arrays.indices("queue.group", groups.max(1))?;
     let shares: Vec<Vec<f64>> = arrays.rows("queue.shares", 3)?;
-    let keys: Vec<Vec<i64>> = arrays.rows_of("queue.keys", count, LEVELS)?;
-    if account.len() != count || group.len() != count || !(shares.is_empty() || shares.len() == count) {
-        return Err(format!("queue.account, queue.group, queue.shares: expected {count} values"));
+    let kind = if kinds > 0 { arrays.indices("queue.kind", kinds)? } else { vec![0; count] };
+    if account.len() != count
+        || group.len() != count
+        || kind.len() != count
+        || !(shares.is_empty() || shares.len() == count)
+    {
+        return Err(format!("queue.account, queue.group, queue.kind, queue.shares: expected {count} values"));
     }
     let mut pods = Vec::with_capacity(count);
     for a in 0..count {
-        let mut key = [0; LEVELS];
-        if histories > 0 {
-            for (key, &value) in key.iter_mut().zip(&keys[a]) {
-                *key = index("queue.keys", value, histories)?;
-            }
-        }
         pods.push(QueuedPod {
             given: given[a],
             size: size[a],
@@ -321,7 +352,7 @@ fn read_pods(arrays: &Arrays, count: usize, groups: usize, histories: usize) -> 
             priority: priority[a],
             group: group[a],
             stated: (!stated[a].is_nan()).then_some(stated[a]),
-            keys: key,
+            kind: kind[a],
         });
     }
     Ok(pods)
@@ -346,7 +377,7 @@ mod tests {
             priority: (a % groups % 2) as i64,
             group: a % groups,
             stated: None,
-            keys: [0; LEVELS],
+            kind: 0,
         };
         let group =
             |g: usize| Group { pods: VecDeque::new(), shape: g % 3, place: 0, may_start: None, score: (g % 4) as f64 };
@@ -365,7 +396,8 @@ mod tests {
             shape_place: vec![0; 3],
             waiting_groups: 0,
             usage: vec![[0.0; 3]],
-            history: History::default(),
+            belief: Belief::default(),
+            kinds: Vec::new(),
             is_invalid: false,
         }
     }

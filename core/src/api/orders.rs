@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use super::doors::doors;
 use super::{Object, answer, ask, keep, object, write};
-use crate::arrays::Result;
-use crate::history::{BINS, Estimate};
+use crate::arrays::{Result, optional};
+use crate::belief::{BINS, Estimate, Seen, WEIGHTS, bin};
 use crate::live_order::{Head, LiveOrder, Moment, NewPod};
 use crate::order::{Order, Waiting};
 use crate::order_file::OrderFile;
-use crate::run_times::{PodKind, RunTimes};
+use crate::run_times::{GroupKey, PodKind, RunTimes};
 
 fn with_run_times(number: i64, call: impl FnOnce(&mut RunTimes) -> Result<i64>) -> i64 {
     answer(|| match object(number)? {
@@ -25,15 +25,44 @@ fn with_order(number: i64, call: impl FnOnce(&mut LiveOrder, &mut RunTimes) -> R
     })
 }
 
-fn write_estimate(Estimate { median, spread }: Estimate, out: &mut [f64]) {
-    out.copy_from_slice(&[median, spread]);
+fn write_estimate(Estimate { seconds, mean, spread }: Estimate, out: &mut [f64]) {
+    out.copy_from_slice(&[seconds, mean, spread]);
 }
 
-/// The requests, namespace and owner of a group, where it has them.
-fn names(key: Option<&crate::run_times::GroupKey>) -> [Option<&[u8]>; 3] {
+/// A pod as its host tells it; its stated run time in seconds is not a number if it has none.
+fn pod<'a>(requests: &'a [u8], namespace: &'a [u8], owner: &'a [u8], image: &'a [u8], stated: f64) -> PodKind<'a> {
+    let stated = (!stated.is_nan()).then(|| bin(stated) as u8);
+    PodKind { requests, namespace, owner, image, stated }.of_any_run()
+}
+
+/// Parts of a group: how many bytes its requests, namespace, owner and image have, and the bin of the stated run time of
+/// its pods; -1: it has none, and all five: it is that of all pods.
+const PARTS: usize = 5;
+
+fn group_key(parts: &[i64], mut text: &[u8]) -> Result<Option<GroupKey>> {
+    let mut take = |part: usize| match usize::try_from(parts[part]) {
+        Err(_) => Ok(None),
+        Ok(length) if length > text.len() => Err("parts: expected as many bytes as the text has".to_owned()),
+        Ok(length) => {
+            let (name, rest) = text.split_at(length);
+            text = rest;
+            Ok(Some(name.to_vec()))
+        }
+    };
+    let (requests, namespace, owner, image) = (take(0)?, take(1)?, take(2)?, take(3)?);
+    let stated = optional("stated", parts[4], BINS)?.map(|bin| bin as u8);
+    let key = GroupKey { requests, owner: namespace.zip(owner), image, stated };
+    Ok((key != GroupKey::default()).then_some(key))
+}
+
+fn names(key: Option<&GroupKey>) -> [Option<&[u8]>; PARTS - 1] {
     let owner = key.and_then(|key| key.owner.as_ref());
-    let requests = key.and_then(|key| key.requests.as_deref());
-    [requests, owner.map(|(namespace, _)| &namespace[..]), owner.map(|(_, owner)| &owner[..])]
+    let [requests, image] = [key.and_then(|key| key.requests.as_deref()), key.and_then(|key| key.image.as_deref())];
+    [requests, owner.map(|(namespace, _)| &namespace[..]), owner.map(|(_, owner)| &owner[..]), image]
+}
+
+fn histogram(counts: &[f64]) -> [f32; BINS] {
+    std::array::from_fn(|k| counts[k] as f32)
 }
 
 /// Numbers of a waiting pod, see `Waiting`.
@@ -52,109 +81,160 @@ doors! {
         answer(|| Ok(keep(Object::RunTimes(Arc::new(Mutex::new(RunTimes::new(most)?))))))
     }
 
-    /// Count a pod that ended after so many seconds; return 1 if it is the first one of its owner, else 0.
+    /// Count a pod that ended after so many seconds; return 1 if it is the first one of its owner, else 0. `stated` is its
+    /// stated run time, not a number: none.
     fn steersman_run_times_note(
         run_times: i64,
         requests: in u8[..],
         namespace: in u8[..],
         owner: in u8[..],
+        image: in u8[..],
+        stated: f64,
         seconds: f64,
     ) {
-        let pod = PodKind { requests, namespace, owner };
-        with_run_times(run_times, |run_times| Ok(i64::from(run_times.note(&pod.of_any_run(), seconds))))
+        let pod = pod(requests, namespace, owner, image, stated);
+        with_run_times(run_times, |run_times| Ok(i64::from(run_times.note(&pod, seconds))))
     }
 
     /// Return 1 if a pod of an owner has ended, maybe in another run of it, else 0.
     fn steersman_run_times_knows(run_times: i64, namespace: in u8[..], owner: in u8[..]) {
-        let pod = PodKind { requests: &[], namespace, owner };
-        with_run_times(run_times, |run_times| Ok(i64::from(run_times.knows(&pod.of_any_run()))))
+        let pod = pod(&[], namespace, owner, &[], f64::NAN);
+        with_run_times(run_times, |run_times| Ok(i64::from(run_times.knows(&pod))))
     }
 
-    /// Write the median of a pod's run time in seconds and its spread; its groups are used.
+    /// Write the estimate of a pod's run time in seconds, its mean, and its spread; its groups are used.
     fn steersman_run_times_estimate(
         run_times: i64,
         requests: in u8[..],
         namespace: in u8[..],
         owner: in u8[..],
-        estimate: out f64[2],
+        image: in u8[..],
+        stated: f64,
+        estimate: out f64[3],
     ) {
-        let pod = PodKind { requests, namespace, owner };
+        let pod = pod(requests, namespace, owner, image, stated);
         with_run_times(run_times, |run_times| {
-            let found = run_times.look_up(&pod.of_any_run());
-            write_estimate(run_times.estimate(&found.keys), estimate);
+            let found = run_times.look_up(&pod);
+            write_estimate(run_times.belief().estimate(&found.keys), estimate);
             Ok(0)
         })
     }
 
-    /// Add pods that ended before, by bin of their run time, to the group of a level (0 all pods, 1 of the same requests, 2 of
-    /// the same owner, 3 of both) alone. The owner is not changed.
-    fn steersman_run_times_add(
+    /// Write the probability of each bin of a pod's run time; its groups are used.
+    fn steersman_run_times_distribution(
         run_times: i64,
-        level: i64,
         requests: in u8[..],
         namespace: in u8[..],
         owner: in u8[..],
-        counts: in f64[BINS],
+        image: in u8[..],
+        stated: f64,
+        distribution: out f64[BINS],
     ) {
-        let pod = PodKind { requests, namespace, owner };
-        with_run_times(run_times, |run_times| run_times.add(level, &pod, counts).map(|()| 0))
-    }
-
-    /// Write the pods of the group of a level that ended, by bin of their run time. The owner is not changed.
-    fn steersman_run_times_counts(
-        run_times: i64,
-        level: i64,
-        requests: in u8[..],
-        namespace: in u8[..],
-        owner: in u8[..],
-        counts: out f64[BINS],
-    ) {
-        let pod = PodKind { requests, namespace, owner };
+        let pod = pod(requests, namespace, owner, image, stated);
         with_run_times(run_times, |run_times| {
-            counts.copy_from_slice(run_times.counts(level, &pod)?);
+            let found = run_times.look_up(&pod);
+            distribution.copy_from_slice(&run_times.belief().distribution(&found.keys));
             Ok(0)
         })
     }
 
-    /// Return the number of groups, that of all pods among them, and write the bytes of their names.
+    /// Set what is known of one group alone: the pods that ended by bin, all and recent ones, and the bin of the last one, -1
+    /// for none; or, unless `after` is -1, of those that came after one of that bin. `parts`: see `PARTS`.
+    fn steersman_run_times_set(
+        run_times: i64,
+        parts: in i64[PARTS],
+        text: in u8[..],
+        after: i64,
+        last: i64,
+        all: in f64[BINS],
+        recent: in f64[BINS],
+    ) {
+        with_run_times(run_times, |run_times| {
+            let (after, seen) = (optional("after", after, BINS)?, Seen::of(histogram(all), histogram(recent)));
+            run_times.set(group_key(parts, text)?, after.map(|bin| bin as i64), seen, last).map(|()| 0)
+        })
+    }
+
+    /// Write the pods of a group that ended, by bin of their run time.
+    fn steersman_run_times_counts(run_times: i64, parts: in i64[PARTS], text: in u8[..], counts: out f64[BINS]) {
+        with_run_times(run_times, |run_times| {
+            let number = run_times.number(group_key(parts, text)?.as_ref());
+            let seen = run_times.belief().seen(number);
+            counts.iter_mut().zip(seen.all).for_each(|(count, pods)| *count = f64::from(pods));
+            Ok(0)
+        })
+    }
+
+    /// Return the number of rows of all groups, see below, and write the bytes of their names.
     fn steersman_run_times_size(run_times: i64, bytes: out i64[1]) {
         with_run_times(run_times, |run_times| {
-            bytes[0] = run_times.groups().flat_map(|(key, _)| names(key)).flatten().map(|name| name.len() as i64).sum();
-            Ok(run_times.groups().count() as i64)
+            let mut rows = 0;
+            bytes[0] = 0;
+            for (key, number) in run_times.groups() {
+                let followers = 1 + run_times.belief().after(number).len() as i64;
+                rows += followers;
+                bytes[0] += followers * names(key).into_iter().flatten().map(|name| name.len() as i64).sum::<i64>();
+            }
+            Ok(rows)
         })
     }
 
-    /// Write all groups, those that were not used for longest first: the pods that ended by bin, and the names: requests,
-    /// namespace and owner of each behind each other, and their lengths, -1 for any.
+    /// Write all groups, those that were not used for longest first, and behind each those that came after a run time: the
+    /// pods that ended by bin, all and recent ones; the names behind each other; and `PARTS`, after which bin they came, and
+    /// the bin of the last one.
     fn steersman_run_times_groups(
         run_times: i64,
-        counts: out f64[BINS * count],
-        lengths: out i64[3 * count],
+        counts: out f64[2 * BINS * count],
+        parts: out i64[(PARTS + 2) * count],
         count: usize,
         text: out u8[..],
     ) {
         with_run_times(run_times, |run_times| {
             let mut text = text;
-            let rows = counts.chunks_exact_mut(BINS).zip(lengths.chunks_exact_mut(3));
-            for ((key, found), (counts, lengths)) in run_times.groups().zip(rows) {
-                counts.copy_from_slice(found);
-                for (length, name) in lengths.iter_mut().zip(names(key)) {
-                    let name = match name {
-                        Some(name) if name.len() > text.len() => return Err("text: expected room for all names".to_owned()),
-                        Some(name) => name,
-                        None => {
-                            *length = -1;
-                            continue;
+            let mut rows = counts.chunks_exact_mut(2 * BINS).zip(parts.chunks_exact_mut(PARTS + 2));
+            for (key, number) in run_times.groups() {
+                let belief = run_times.belief();
+                let followers = belief.after(number).iter().map(|(bin, seen)| (i64::from(*bin), seen, -1));
+                for (after, seen, last) in std::iter::once((-1, belief.seen(number), belief.last(number))).chain(followers) {
+                    let Some((counts, parts)) = rows.next() else { return Err("count: expected all rows".to_owned()) };
+                    counts.iter_mut().zip(seen.all.iter().chain(&seen.recent)).for_each(|(out, &pods)| *out = f64::from(pods));
+                    let stated = key.and_then(|key| key.stated).map_or(-1, i64::from);
+                    parts[PARTS - 1..].copy_from_slice(&[stated, after, last]);
+                    for (length, name) in parts.iter_mut().zip(names(key)) {
+                        *length = name.map_or(-1, |name| name.len() as i64);
+                        let name = name.unwrap_or_default();
+                        if name.len() > text.len() {
+                            return Err("text: expected room for all names".to_owned());
                         }
-                    };
-                    *length = name.len() as i64;
-                    let (own, rest) = std::mem::take(&mut text).split_at_mut(name.len());
-                    own.copy_from_slice(name);
-                    text = rest;
+                        let (here, rest) = std::mem::take(&mut text).split_at_mut(name.len());
+                        here.copy_from_slice(name);
+                        text = rest;
+                    }
                 }
             }
             Ok(0)
         })
+    }
+
+    /// Write how much each histogram counts, and the sums of the squares of their gradients.
+    fn steersman_run_times_weights(run_times: i64, weights: out f64[WEIGHTS], squares: out f64[WEIGHTS]) {
+        with_run_times(run_times, |run_times| {
+            let [known, known_squares] = run_times.weights();
+            weights.copy_from_slice(known);
+            squares.copy_from_slice(known_squares);
+            Ok(0)
+        })
+    }
+
+    /// Write how many bytes of an owner's name tell those of any run of it, and its series, see `PodKind`.
+    fn steersman_owner_lengths(owner: in u8[..], lengths: out i64[2]) {
+        let pod = pod(&[], &[], owner, &[], f64::NAN);
+        lengths.copy_from_slice(&[pod.owner.len() as i64, pod.of_series().owner.len() as i64]);
+        0
+    }
+
+    fn steersman_run_times_set_weights(run_times: i64, weights: in f64[WEIGHTS], squares: in f64[WEIGHTS]) {
+        with_run_times(run_times, |run_times| run_times.set_weights(weights, squares).map(|()| 0))
     }
 
     /// Make an order of a kind with weights, whose estimates follow run times; return its number. Pods that have waited for
@@ -180,10 +260,12 @@ doors! {
         requests: in u8[..],
         namespace: in u8[..],
         owner: in u8[..],
+        image: in u8[..],
+        stated_to_owner: f64,
     ) {
-        let pod = PodKind { requests, namespace, owner };
+        let kind = pod(requests, namespace, owner, image, stated_to_owner);
         with_order(order, |order, run_times| {
-            let pod = NewPod { priority, size, given, stated, kind: pod.of_any_run() };
+            let pod = NewPod { priority, size, given, stated, kind };
             let (group, waits) = order.join(&pod, run_times);
             Ok(2 * group as i64 + i64::from(waits))
         })
@@ -199,8 +281,8 @@ doors! {
         with_order(order, |order, _| order.give(groups, scores).map(|()| 0))
     }
 
-    /// Write the median and the spread of a group's estimate; not a number if the order does without.
-    fn steersman_order_estimate(order: i64, group: i64, estimate: out f64[2]) {
+    /// Write the estimate of a group, its mean and its spread; not a number if the order does without.
+    fn steersman_order_estimate(order: i64, group: i64, estimate: out f64[3]) {
         with_order(order, |order, run_times| {
             write_estimate(order.estimate(group, run_times)?, estimate);
             Ok(0)

@@ -19,6 +19,20 @@ type Requests struct {
 	Extended                           string // other resources, NAME=AMOUNT in order
 }
 
+// PodKind is what tells the run time of a pod.
+type PodKind struct {
+	Requests Requests
+	Owner    podowner.Owner
+	Image    string  // of its first container, without a tag
+	Stated   float64 // run time in seconds, NaN for none
+}
+
+func (p *PodKind) ofCore() *core.PodKind {
+	return &core.PodKind{
+		Requests: fmt.Sprint(p.Requests), Namespace: p.Owner.Namespace, Owner: p.Owner.Name, Image: p.Image, Stated: p.Stated,
+	}
+}
+
 // RunTimes learns the run times of pods as they end, by the core, see core/src/run_times.rs. After the core stopped it
 // begins anew. Several goroutines may use it.
 type RunTimes struct {
@@ -32,23 +46,21 @@ type RunTimes struct {
 func NewRunTimes() *RunTimes { return &RunTimes{most: maxGroups} }
 
 // Note counts a pod that ended after so many seconds.
-func (r *RunTimes) Note(requests Requests, owner podowner.Owner, seconds float64) {
-	_ = r.ask(func(times *core.RunTimes) error {
-		return times.Note(fmt.Sprint(requests), owner.Namespace, owner.Name, seconds)
-	})
+func (r *RunTimes) Note(pod *PodKind, seconds float64) {
+	_ = r.ask(func(times *core.RunTimes) error { return times.Note(pod.ofCore(), seconds) })
 }
 
-// Estimate returns the estimated run time of a pod in seconds, and its spread: the logarithm of the 90th percentile
-// over the median.
-func (r *RunTimes) Estimate(requests Requests, owner podowner.Owner) (median, spread float64) {
+// Estimate returns the mean of a pod's run time in seconds, and its spread: the logarithm of the 90th percentile over
+// the median.
+func (r *RunTimes) Estimate(pod *PodKind) (mean, spread float64) {
 	err := r.ask(func(times *core.RunTimes) (err error) {
-		median, spread, err = times.Estimate(fmt.Sprint(requests), owner.Namespace, owner.Name)
+		mean, spread, err = times.Estimate(pod.ofCore())
 		return err
 	})
 	if err != nil {
 		return UnknownSeconds, 0
 	}
-	return median, spread
+	return mean, spread
 }
 
 func (r *RunTimes) ask(question func(*core.RunTimes) error) (err error) {

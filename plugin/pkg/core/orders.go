@@ -14,23 +14,34 @@ func NewRunTimes(instance *Instance, most int) (*RunTimes, error) {
 	return &RunTimes{instance, number}, err
 }
 
-// Note counts a pod that ended after so many seconds, by what it requests, its namespace and its owner there, "" for
-// none.
-func (r *RunTimes) Note(requests, namespace, owner string, seconds float64) error {
-	_, _, err := r.instance.call("run_times_note", r.number, []byte(requests), len(requests),
-		[]byte(namespace), len(namespace), []byte(owner), len(owner), seconds)
+// PodKind is what tells the run time of a pod; the owner and the image are "" for none.
+type PodKind struct {
+	Requests, Namespace, Owner, Image string
+	Stated                            float64 // run time in seconds, NaN for none
+}
+
+func (p *PodKind) arguments(runTimes int64) []any {
+	arguments := []any{runTimes}
+	for _, text := range []string{p.Requests, p.Namespace, p.Owner, p.Image} {
+		arguments = append(arguments, []byte(text), len(text))
+	}
+	return append(arguments, p.Stated)
+}
+
+// Note counts a pod that ended after so many seconds.
+func (r *RunTimes) Note(pod *PodKind, seconds float64) error {
+	_, _, err := r.instance.call("run_times_note", append(pod.arguments(r.number), seconds)...)
 	return err
 }
 
-// Estimate returns the estimated run time of a pod in seconds, and its spread: the logarithm of the 90th percentile
-// over the median.
-func (r *RunTimes) Estimate(requests, namespace, owner string) (median, spread float64, err error) {
-	_, numbers, err := r.instance.call("run_times_estimate", r.number, []byte(requests), len(requests),
-		[]byte(namespace), len(namespace), []byte(owner), len(owner), output(16))
+// Estimate returns the mean of a pod's run time in seconds, and its spread: the logarithm of the 90th percentile over
+// the median.
+func (r *RunTimes) Estimate(pod *PodKind) (mean, spread float64, err error) {
+	_, numbers, err := r.instance.call("run_times_estimate", append(pod.arguments(r.number), output(24))...)
 	if err != nil {
 		return 0, 0, err
 	}
-	return Scores(numbers).Of(0), Scores(numbers).Of(1), nil
+	return Scores(numbers).Of(1), Scores(numbers).Of(2), nil
 }
 
 // OrderFile is what an order file says, or a policy file.

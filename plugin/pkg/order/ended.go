@@ -15,16 +15,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"steersman.dev/plugin/internal/orders"
-	"steersman.dev/plugin/internal/podowner"
 )
 
 // endedPod is what the run time of a pod that has ended teaches.
 type endedPod struct {
-	uid      types.UID
-	at       time.Time
-	requests orders.Requests
-	owner    podowner.Owner
-	seconds  float64
+	uid     types.UID
+	at      time.Time
+	kind    *orders.PodKind
+	seconds float64
 }
 
 // learnFromEnded learns the run times of pods that ended before they were watched and are still listed. The informer of
@@ -60,7 +58,7 @@ func (q *queue) learnFromEnded(ctx context.Context, client kubernetes.Interface)
 	// What ended last is forgotten last.
 	slices.SortFunc(ended, func(a, b endedPod) int { return a.at.Compare(b.at) })
 	for _, each := range ended {
-		q.runTimes.Note(each.requests, each.owner, each.seconds)
+		q.runTimes.Note(each.kind, each.seconds)
 	}
 	logger.Info("Learned run times of pods that ended before", "pods", len(ended))
 }
@@ -80,5 +78,5 @@ func runOf(pod *v1.Pod) (endedPod, bool) {
 	if end.IsZero() || seconds < 0 {
 		return endedPod{}, false
 	}
-	return endedPod{pod.UID, end, requestsOf(pod), podowner.Of(pod), seconds}, true
+	return endedPod{pod.UID, end, kindOf(pod), seconds}, true
 }

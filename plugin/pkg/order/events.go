@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"steersman.dev/plugin/internal/compat"
-	"steersman.dev/plugin/internal/podowner"
 )
 
 const (
@@ -101,5 +100,5 @@ func (q *queue) onEnd(pod *v1.Pod) {
 	if started := pod.Status.StartTime; started != nil {
 		began = started.Time
 	}
-	q.runTimes.Note(requestsOf(pod), podowner.Of(pod), q.clock().Sub(began).Seconds())
+	q.runTimes.Note(kindOf(pod), q.clock().Sub(began).Seconds())
 }

@@ -304,7 +304,7 @@ func TestRunTimesAreLearnedFromPodsThatEnd(t *testing.T) {
 	until(t, func() bool { return !p.queue.cluster.holds("running") })
 	// What was learned is there once the event is dealt with.
 	until(t, func() bool {
-		median, _ := p.queue.runTimes.Estimate(requestsOf(running), podowner.Of(running))
+		median, _ := p.queue.runTimes.Estimate(kindOf(running))
 		return median != first.score
 	})
 	enter(t, p, next)
@@ -334,9 +334,9 @@ func TestRunTimesAreLearnedFromPodsThatEndedBefore(t *testing.T) {
 	next := pod("next", 2, 0)
 	enter(t, p, next) // waits for what is learned
 	want := orders.NewRunTimes()
-	want.Note(requestsOf(next), podowner.Of(next), 100)
-	want.Note(requestsOf(next), podowner.Of(next), 200)
-	median, _ := want.Estimate(requestsOf(next), podowner.Of(next))
+	want.Note(kindOf(next), 100)
+	want.Note(kindOf(next), 200)
+	median, _ := want.Estimate(kindOf(next))
 	if rank, _ := p.queue.rankOf("next"); rank.score != median {
 		t.Errorf("%v, not %v", rank.score, median)
 	}
@@ -359,9 +359,9 @@ func TestPodsSeenToEndCountOnce(t *testing.T) {
 func checkEnded(t *testing.T, p *Plugin, pod *v1.Pod, seconds float64) {
 	t.Helper()
 	once := orders.NewRunTimes()
-	once.Note(requestsOf(pod), podowner.Of(pod), seconds)
-	want, _ := once.Estimate(requestsOf(pod), podowner.Of(pod))
-	if got, _ := p.queue.runTimes.Estimate(requestsOf(pod), podowner.Of(pod)); got != want {
+	once.Note(kindOf(pod), seconds)
+	want, _ := once.Estimate(kindOf(pod))
+	if got, _ := p.queue.runTimes.Estimate(kindOf(pod)); got != want {
 		t.Errorf("%v, not %v", got, want)
 	}
 }
@@ -387,7 +387,7 @@ func TestForbiddenListTeachesNothing(t *testing.T) {
 	p := informedBy(t, "shortest", client)
 	next := pod("next", 2, 0)
 	enter(t, p, next)
-	want, _ := orders.NewRunTimes().Estimate(requestsOf(next), podowner.Of(next))
+	want, _ := orders.NewRunTimes().Estimate(kindOf(next))
 	if rank, _ := p.queue.rankOf("next"); rank.score != want {
 		t.Errorf("%v, not %v", rank.score, want)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"steersman.dev/plugin/internal/gpu"
 	"steersman.dev/plugin/internal/orders"
+	"steersman.dev/plugin/internal/podowner"
 )
 
 const (
@@ -29,6 +30,15 @@ func statedSeconds(pod *v1.Pod, source orders.Source) float64 {
 	case orders.None:
 		return orders.UnknownSeconds
 	}
+	seconds := stated(pod)
+	if math.IsNaN(seconds) && source == orders.Stated {
+		return orders.UnknownSeconds
+	}
+	return seconds
+}
+
+// stated returns the run time that a pod states, NaN for none.
+func stated(pod *v1.Pod) float64 {
 	seconds, err := strconv.ParseFloat(strings.TrimSpace(pod.Annotations[secondsKey]), 64)
 	if err == nil && seconds > 0 && seconds < maxSeconds {
 		return seconds
@@ -36,10 +46,19 @@ func statedSeconds(pod *v1.Pod, source orders.Source) float64 {
 	if deadline := pod.Spec.ActiveDeadlineSeconds; deadline != nil {
 		return float64(*deadline)
 	}
-	if source == orders.Auto {
-		return math.NaN()
+	return math.NaN()
+}
+
+// kindOf returns what tells the run time of a pod.
+func kindOf(pod *v1.Pod) *orders.PodKind {
+	kind := &orders.PodKind{Requests: requestsOf(pod), Owner: podowner.Of(pod), Stated: stated(pod)}
+	if len(pod.Spec.Containers) > 0 {
+		kind.Image, _, _ = strings.Cut(pod.Spec.Containers[0].Image, "@")
+		if colon := strings.LastIndex(kind.Image, ":"); colon > strings.LastIndex(kind.Image, "/") {
+			kind.Image = kind.Image[:colon]
+		}
 	}
-	return orders.UnknownSeconds
+	return kind
 }
 
 // requestsOf returns what a pod requests, as kube-scheduler will count it on the pod's node. GPUs of an invalid request

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"steersman.dev/plugin/internal/orders"
-	"steersman.dev/plugin/internal/podowner"
 )
 
 // rank decides among pods of the same priority: the lowest score goes first, the first arrival on ties.
@@ -42,12 +41,11 @@ type queue struct {
 
 type waitingPod struct {
 	rank
-	pod      *v1.Pod
-	requests orders.Requests
-	owner    podowner.Owner
-	seconds  float64 // the estimate that is known at the arrival, NaN: from the history
-	waits    bool    // it is neither bound nor deleted
-	missing  bool    // it was not found at the last look
+	pod     *v1.Pod
+	kind    *orders.PodKind
+	seconds float64 // the estimate that is known at the arrival, NaN: from the history
+	waits   bool    // it is neither bound nor deleted
+	missing bool    // it was not found at the last look
 }
 
 func newQueue(order *orders.Order, clock func() time.Time) *queue {
@@ -78,7 +76,7 @@ func (q *queue) enter(pod *v1.Pod) {
 	}
 	entry.missing = false
 	if entry.pod != pod { // it is new, or was changed
-		entry.pod, entry.requests, entry.owner = pod, requestsOf(pod), podowner.Of(pod)
+		entry.pod, entry.kind = pod, kindOf(pod)
 		entry.seconds = statedSeconds(pod, q.order.Estimate)
 	}
 	entry.score = q.score(entry, now)
@@ -87,11 +85,11 @@ func (q *queue) enter(pod *v1.Pod) {
 func (q *queue) score(entry *waitingPod, now time.Duration) float64 {
 	size, free := q.cluster.look()
 	pod := orders.Pod{
-		Seconds: entry.seconds, Size: size.of(entry.requests),
+		Seconds: entry.seconds, Size: size.of(entry.kind.Requests),
 		Wait: max(now-entry.arrived, 0).Seconds(), Arrived: entry.arrived.Seconds(),
 	}
 	if math.IsNaN(pod.Seconds) && q.order.UsesEstimates() {
-		pod.Seconds, pod.Spread = q.runTimes.Estimate(entry.requests, entry.owner)
+		pod.Seconds, pod.Spread = q.runTimes.Estimate(entry.kind)
 	}
 	return q.order.Score(&pod, &orders.Cluster{Capacity: size.capacity(), Free: free, Waiting: q.waiting})
 }

@@ -124,6 +124,7 @@ def shown_name(resource: str) -> str:
 GPU_MILLI = 1000  # milli of one whole GPU device
 
 JOB_NAME = "batch.kubernetes.io/job-name"  # label of a pod with the name of its Job
+EXECUTABLE = "executable"  # label of a log's job with what it ran
 
 UNLIMITED = 1 << 60
 """Allocatable of a resource that the source does not limit (openb knows no pod count and no storage)."""
@@ -375,6 +376,15 @@ class Pod:
         """Return the same pod as it runs on a node, with the devices that it holds there."""
         constraints = replace(self.constraints, node_name=node)
         return replace(self, pod_class=replace(self.pod_class, constraints=constraints), gpu_devices=devices)
+
+    @property
+    def program(self) -> str:
+        """Return what it runs, "" if that is unknown: its first image without tag, or a log's executable."""
+        if not (images := self.constraints.images):
+            return self.labels.get(EXECUTABLE, "")
+        name = images[0].partition("@")[0]
+        head, separator, tag = name.rpartition(":")
+        return head if separator and "/" not in tag else name
 
     @property
     def limited_by(self) -> tuple[str, str]:

@@ -5,8 +5,9 @@ A description of one is arrays by name, which the core checks; `core/src` docume
 
 from __future__ import annotations
 
+import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -25,6 +26,12 @@ LEARNED_FEATURES = 31  # of a node in view `gpu`
 MOST_PARTS = 64  # parts of a score, see `Decider.contributions`
 BINS = 48
 """Bins of run times: from 1 s to 2^24 s, 194 days, two for each octave."""
+LEVELS = 12
+"""Ways in which pods are alike, by which run times are told apart, see `core/src/run_times.rs`."""
+GROUP_PARTS = 5
+"""Numbers that tell a group of run times, see `CoreRunTimes`."""
+BELIEF_WEIGHTS = 372
+"""Weights of the histograms, see `core/src/belief.rs`."""
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -416,7 +423,7 @@ class CoreEngine:
     def heads(self, count: int) -> tuple[Integers, Floats]:
         """Return the oldest pods of all groups that wait, at most `count`, [G], in their order.
 
-        With them, [G, 2], the median of their run times in seconds and its spread, NaN where nothing is known so far.
+        With them, [G, 2], the mean of their run times in seconds and its spread, NaN where the order does without.
         """
         heads, estimates = np.empty(count, dtype=np.int64), np.empty((count, 2))
         found = call("engine_heads", self._number, heads, estimates, count)
@@ -553,8 +560,10 @@ class Batch:
 class CoreRunTimes:
     """Run times of what ended in a live cluster, by groups of pods, see `core/src/run_times.rs`.
 
-    A pod is told by its requests, in any form that tells them apart, its namespace and its owner. `level` says which of
-    them a group has: 0 none (all pods), 1 the requests, 2 namespace and owner, 3 all. The owner "" is the namespace's.
+    A pod is told by its requests, in any form that tells them apart, its namespace, its owner, its image ("": none) and
+    its stated run time in seconds (NaN: none). A group is told by `GROUP_PARTS` numbers and the bytes of its names: how
+    many bytes its requests, namespace, owner and image have, and the bin of the stated run time, -1 for what it lacks.
+    That of all pods has nothing; the owner "" is the namespace's.
 
     Args:
         most: groups beyond which some are forgotten, at least 1.
@@ -564,52 +573,90 @@ class CoreRunTimes:
         self.number = call("run_times_new", most)
         weakref.finalize(self, call, "forget", self.number)
 
-    def note(self, requests: bytes, namespace: str, owner: str, seconds: float) -> bool:
+    def note(self, pod: PodKind, seconds: float) -> bool:
         """Count a pod that ended after so many seconds; return whether it is the first one of its owner."""
-        return bool(call("run_times_note", self.number, *_pod(requests, namespace, owner), seconds))
+        return bool(call("run_times_note", self.number, *_kind(pod), seconds))
 
     def knows(self, namespace: str, owner: str) -> bool:
         """Return whether a pod of an owner has ended, maybe in another run of it."""
-        return bool(call("run_times_knows", self.number, *_pod(b"", namespace, owner)[2:]))
+        return bool(call("run_times_knows", self.number, *_name(namespace), *_name(owner)))
 
-    def estimate(self, requests: bytes, namespace: str, owner: str) -> tuple[float, float]:
-        """Return the median of a pod's run time in seconds, and its spread; its groups are used."""
-        estimate = np.empty(2)
-        call("run_times_estimate", self.number, *_pod(requests, namespace, owner), estimate)
-        return float(estimate[0]), float(estimate[1])
+    def estimate(self, pod: PodKind) -> float:
+        """Return the estimate of a pod's run time in seconds; its groups are used."""
+        estimate = np.empty(3)
+        call("run_times_estimate", self.number, *_kind(pod), estimate)
+        return float(estimate[0])
 
-    def add(self, level: int, requests: bytes, namespace: str, owner: str, counts: Floats) -> None:
-        """Add pods that ended before, [BINS], to a group alone, whose owner is not that of any run."""
-        call("run_times_add", self.number, level, *_pod(requests, namespace, owner), counts)
+    def distribution(self, pod: PodKind) -> Floats:
+        """Return [BINS] the probability of each bin of a pod's run time; its groups are used."""
+        distribution = np.empty(BINS)
+        call("run_times_distribution", self.number, *_kind(pod), distribution)
+        return distribution
 
-    def counts(self, level: int, requests: bytes, namespace: str, owner: str) -> Floats:
+    def set(self, parts: Sequence[int], text: bytes, after: int, last: int, all_pods: Floats, recent: Floats) -> None:
+        """Set what is known of one group alone, whose owner is not that of any run.
+
+        Args:
+            parts: of the group.
+            text: of the group.
+            after: the bin of the run time after which these pods came, -1: they are all pods of the group.
+            last: the bin of the last pod, -1: none.
+            all_pods: [BINS] the pods that ended.
+            recent: [BINS] the same, of which older ones count less.
+        """
+        numbers = np.array(parts, dtype=np.int64)
+        call("run_times_set", self.number, numbers, text, len(text), after, last, all_pods, recent)
+
+    def counts(self, parts: Sequence[int], text: bytes) -> Floats:
         """Return [BINS] the pods of a group that ended, by run time."""
         counts = np.empty(BINS)
-        call("run_times_counts", self.number, level, *_pod(requests, namespace, owner), counts)
+        call("run_times_counts", self.number, np.array(parts, dtype=np.int64), text, len(text), counts)
         return counts
-
-    def __len__(self) -> int:
-        """Return the number of groups without that of all pods."""
-        return call("run_times_size", self.number, np.empty(1, dtype=np.int64)) - 1
 
     def groups(self) -> tuple[Floats, Integers, bytes]:
         """Return all groups, that of all pods first, then those that were not used for longest.
 
-        They are the pods that ended, [K, BINS], and the names of each group behind each other, with their lengths,
-        [K, 3]: requests, namespace and owner; -1 for a part that it does not have.
+        Behind each are those of its pods that came after a run time. They are the pods that ended, [K, 2 * BINS], all
+        and recent ones; [K, GROUP_PARTS + 2] what tells each group, the bin after which its pods came, and that of the
+        last one, -1 for none; and the names behind each other.
         """
         size = np.empty(1, dtype=np.int64)
         count = call("run_times_size", self.number, size)
-        counts, lengths = np.empty((count, BINS)), np.empty((count, 3), dtype=np.int64)
+        counts, parts = np.empty((count, 2 * BINS)), np.empty((count, GROUP_PARTS + 2), dtype=np.int64)
         text = np.empty(int(size[0]), dtype=np.uint8)
-        call("run_times_groups", self.number, counts, lengths, count, text, len(text))
-        return counts, lengths, text.tobytes()
+        call("run_times_groups", self.number, counts, parts, count, text, len(text))
+        return counts, parts, text.tobytes()
+
+    @property
+    def weights(self) -> Floats:
+        """Return [2, BELIEF_WEIGHTS] how much each histogram counts, and the squares of their gradients."""
+        weights = np.empty((2, BELIEF_WEIGHTS))
+        call("run_times_weights", self.number, weights[0], weights[1])
+        return weights
+
+    @weights.setter
+    def weights(self, weights: Floats) -> None:
+        call("run_times_set_weights", self.number, *np.ascontiguousarray(weights, dtype=np.float64))
 
 
-def _pod(requests: bytes, namespace: str, owner: str) -> tuple[bytes | int, ...]:
-    """Return what tells the run time of a pod as arguments of the core."""
-    where, who = namespace.encode(errors="surrogatepass"), owner.encode(errors="surrogatepass")
-    return requests, len(requests), where, len(where), who, len(who)
+class PodKind(NamedTuple):
+    """What tells the run time of a pod, see `CoreRunTimes`."""
+
+    requests: bytes
+    namespace: str
+    owner: str
+    image: str = ""
+    stated: float = math.nan
+
+
+def _name(name: str) -> tuple[bytes, int]:
+    text = name.encode(errors="surrogatepass")
+    return text, len(text)
+
+
+def _kind(pod: PodKind) -> tuple[bytes | float, ...]:
+    names = (part for each in (pod.namespace, pod.owner, pod.image) for part in _name(each))
+    return pod.requests, len(pod.requests), *names, pod.stated
 
 
 class CoreOrder:
@@ -629,14 +676,12 @@ class CoreOrder:
         self._number = call("order_new", run_times.number, kind, weights, len(weights), ageing, began)
         weakref.finalize(self, call, "forget", self._number)
 
-    def join(
-        self, priority: int, size: float, given: float, stated: float, requests: bytes, namespace: str, owner: str
-    ) -> tuple[int, bool]:
+    def join(self, priority: int, size: float, given: float, stated: float, pod: PodKind) -> tuple[int, bool]:
         """Count a pod in its group, see `LiveOrder.join`.
 
         `stated` is its estimate in seconds, NaN: by the run times; `given` its score, where the order's are given.
         """
-        answer = call("order_join", self._number, priority, size, given, stated, *_pod(requests, namespace, owner))
+        answer = call("order_join", self._number, priority, size, given, stated, *_kind(pod))
         return answer >> 1, bool(answer & 1)
 
     def leave(self, group: int) -> None:
@@ -649,7 +694,7 @@ class CoreOrder:
 
     def estimate(self, group: int) -> float:
         """Return the estimate of a group in seconds, NaN if the order does without."""
-        estimate = np.empty(2)
+        estimate = np.empty(3)
         call("order_estimate", self._number, group, estimate)
         return float(estimate[0])
 

@@ -51,8 +51,8 @@ HEAD = np.dtype([("group", np.int64), ("since", np.float64), ("number", np.int64
 _OUT_HEADS = np.ctypeslib.ndpointer(HEAD, flags=("C_CONTIGUOUS", "WRITEABLE"))
 OUTPUTS = {_OUT_HEADS, _OUT_INTEGERS, _OUT_FLOATS, _OUT_SINGLES, _OUT_FLAGS, _OUT_COUNTS, _OUT_BYTES}
 _NAME = [BYTES, SIZE]
-_POD = [*_NAME, *_NAME, *_NAME]
-"""What tells the run time of a pod: requests, namespace and owner."""
+_POD = [*_NAME, *_NAME, *_NAME, *_NAME, DOUBLE]
+"""What tells the run time of a pod: requests, namespace, owner, image and stated run time."""
 FUNCTIONS: dict[str, list[Any]] = {
     "decider_new": [BYTES, SIZE],
     "forget": [NUMBER],
@@ -118,10 +118,14 @@ FUNCTIONS: dict[str, list[Any]] = {
     "run_times_note": [NUMBER, *_POD, DOUBLE],
     "run_times_knows": [NUMBER, *_NAME, *_NAME],
     "run_times_estimate": [NUMBER, *_POD, _OUT_FLOATS],
-    "run_times_add": [NUMBER, NUMBER, *_POD, _FLOATS],
-    "run_times_counts": [NUMBER, NUMBER, *_POD, _OUT_FLOATS],
+    "run_times_distribution": [NUMBER, *_POD, _OUT_FLOATS],
+    "run_times_set": [NUMBER, _INTEGERS, *_NAME, NUMBER, NUMBER, _FLOATS, _FLOATS],
+    "run_times_counts": [NUMBER, _INTEGERS, *_NAME, _OUT_FLOATS],
     "run_times_size": [NUMBER, _OUT_INTEGERS],
     "run_times_groups": [NUMBER, _OUT_FLOATS, _OUT_INTEGERS, SIZE, _OUT_BYTES, SIZE],
+    "run_times_weights": [NUMBER, _OUT_FLOATS, _OUT_FLOATS],
+    "run_times_set_weights": [NUMBER, _FLOATS, _FLOATS],
+    "owner_lengths": [*_NAME, _OUT_INTEGERS],
     "order_new": [NUMBER, NUMBER, _FLOATS, SIZE, DOUBLE, DOUBLE],
     "order_join": [NUMBER, NUMBER, DOUBLE, DOUBLE, DOUBLE, *_POD],
     "order_leave": [NUMBER, NUMBER],

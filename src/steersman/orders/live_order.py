@@ -16,10 +16,10 @@ from steersman.cluster.model import GPU_MILLI, Pod, Requests
 from steersman.cluster.pod_query import NamespaceUse
 from steersman.cluster.state import ClusterState
 from steersman.core.errors import SteersmanError, UsageError
-from steersman.core.handles import CoreOrder, Heads
+from steersman.core.handles import CoreOrder, Heads, PodKind
 from steersman.orders import scores
 from steersman.orders.order import ANYBODY, EASY, NO_ONE, Order
-from steersman.orders.run_time_history import RunTimeHistory, written
+from steersman.orders.run_time_history import RunTimeHistory, kind_of
 
 CPU_MILLI = 1000.0
 
@@ -120,7 +120,7 @@ class LiveOrder:
         self._namespaces: dict[int, str] = {}
         self._pods: Counter[int] = Counter()
         self._sizes: dict[Requests, float] = {}
-        self._expected: dict[tuple[Requests, str, str], float] = {}
+        self._expected: dict[PodKind, float] = {}
         self._expected_version = 0
 
     def resize(self, size: ClusterSize) -> None:
@@ -161,7 +161,7 @@ class LiveOrder:
                 given = self._given(pod, size)
         elif self._kind != scores.FAIR:
             size, stated = self._size_of(pod.requests), self.order.estimates.known(pod)
-        group, waits_for_owner = self._core.join(pod.priority, size, given, stated, *self._kind_of(pod, stated))
+        group, waits_for_owner = self._core.join(pod.priority, size, given, stated, self._kind_of(pod, stated))
         if self._kind == scores.FAIR:
             self._pods[group] += 1
             if self._pods[group] == 1:
@@ -178,13 +178,13 @@ class LiveOrder:
             self.on_failure(error)
             return math.inf
 
-    def _kind_of(self, pod: Pod, stated: float) -> tuple[bytes, str, str]:
+    def _kind_of(self, pod: Pod, stated: float) -> PodKind:
         """Return what tells a pod from others beside its size: nothing where the order asks for nothing."""
         if self._kind == scores.FAIR:
-            return b"", pod.namespace, ""
+            return PodKind(b"", pod.namespace, "")
         if self._kind == scores.GIVEN or not math.isnan(stated):
-            return b"", "", ""
-        return written(pod.requests), pod.namespace, pod.owner
+            return PodKind(b"", "", "")
+        return kind_of(pod)
 
     def leave(self, group: int) -> None:
         """Count a pod of a group no more."""
@@ -213,7 +213,7 @@ class LiveOrder:
         if self._expected_version != self.history.version:
             self._expected.clear()
             self._expected_version = self.history.version
-        key = pod.requests, pod.namespace, pod.owner
+        key = kind_of(pod)
         found = self._expected.get(key)
         if found is None:
             found = self._expected[key] = self.history.estimate(pod)

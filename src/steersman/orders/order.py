@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from steersman.cluster.model import Pod
 from steersman.core.errors import SteersmanError, UsageError
 from steersman.core.extensions import attribute_errors
+from steersman.core.library import call
 from steersman.orders import scores
 
 Source = Literal["auto", "stated", "history", "oracle", "none"]
@@ -38,7 +40,8 @@ class Estimates:
 
     Attributes:
         source: `auto`: as stated, else from the history; `stated`: as stated, else an hour; `history`: from what ended
-            before alone; `oracle`: the truth, which no scheduler knows; `none`: an hour for every pod.
+            before alone, where a stated time only tells pods apart; `oracle`: the truth, which no scheduler knows;
+            `none`: an hour for every pod.
         error: factor within which 90 % of the oracle's estimates are (log-normal); 1: the truth.
     """
 
@@ -73,7 +76,6 @@ class Estimates:
 
 
 AUTO = Estimates()
-_NUMBER_OF_RUN = re.compile(r"-\d{8,}\Z", re.ASCII)
 
 
 def recurring_owner(owner: str) -> str:
@@ -81,7 +83,20 @@ def recurring_owner(owner: str) -> str:
 
     A CronJob numbers its Jobs by minutes, Argo's CronWorkflow by seconds since 1970, and people by days.
     """
-    return _NUMBER_OF_RUN.sub("", owner)
+    return _owner_parts(owner)[0]
+
+
+def owner_series(owner: str) -> str:
+    """Return the series of an owner: `Job/train` of `Job/train-17` and of `Job/train-x7k2p`."""
+    return _owner_parts(owner)[1]
+
+
+@lru_cache(100_000)
+def _owner_parts(owner: str) -> tuple[str, str]:
+    text, lengths = owner.encode(errors="surrogatepass"), np.empty(2, dtype=np.int64)
+    call("owner_lengths", text, len(text), lengths)
+    any_run, series = (text[:length].decode(errors="surrogatepass") for length in lengths.tolist())
+    return any_run, series
 
 
 def parse_estimates(text: str) -> Estimates:

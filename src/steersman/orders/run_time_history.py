@@ -1,7 +1,7 @@
 """Run times of what ended in a live cluster: groups that come and go, and the file that keeps them over restarts.
 
-The groups and what is forgotten are in the core (`core/src/run_times.rs`), levels and smoothing in its
-`core/src/history.rs`.
+The groups and what is forgotten are in the core (`core/src/run_times.rs`), what they tell of a pod is in its
+`core/src/belief.rs`.
 
 How far stated run times were off is counted by owner, namespace and for all pods, in bins of actual over stated times.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -21,15 +22,13 @@ import numpy.typing as npt
 from steersman.cluster.model import Pod, Requests
 from steersman.core.atomic_files import replacing
 from steersman.core.errors import InputError
-from steersman.core.handles import BINS, CoreRunTimes
-from steersman.orders.order import recurring_owner
+from steersman.core.handles import BELIEF_WEIGHTS, BINS, GROUP_PARTS, CoreRunTimes, PodKind
+from steersman.orders.order import owner_series, recurring_owner
 from steersman.workloads.recorded import belongs_to_node
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-LEVELS = 4
-"""Groups of a pod: all pods, those of the same requests, of the same owner, and of both."""
 BINS_PER_OCTAVE = 2
 PRIOR_PODS = 4.0
 """Pods as which a level counts in the one below it."""
@@ -39,7 +38,7 @@ MAX_GROUPS = 20_000
 """Groups beyond which some are forgotten, see `RunTimeHistory`."""
 REPLACING = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController")
 """Kinds of owners that replace a pod that ends, so that its resources stay taken."""
-SCHEMA = 1
+SCHEMA = 2
 RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
 """Ratios of actual to stated run times are counted in this unit, so that 1 is in the middle of the bins."""
 
@@ -47,69 +46,112 @@ RATIO_UNIT = 2.0 ** (-BINS / BINS_PER_OCTAVE / 2)
 class RunTimeGroup(NamedTuple):
     """Pods whose run times are told apart. None: of any. The owner "" stands for the namespace."""
 
-    requests: Requests | None
-    namespace: str | None
-    owner: str | None
-
-    @property
-    def level(self) -> int:
-        """Return its level in the core, see `CoreRunTimes`."""
-        return (self.requests is not None) + 2 * (self.owner is not None)
-
-    @property
-    def parts(self) -> tuple[bytes, str, str]:
-        """Return its parts as the core has them; those that it does not have are empty."""
-        return b"" if self.requests is None else written(self.requests), self.namespace or "", self.owner or ""
-
-
-EVERY_POD = RunTimeGroup(None, None, None)
-
-
-class SavedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A group in a file: the pods that ended, by bin of their run time."""
-
-    pods: dict[int, float]
     requests: Requests | None = None
     namespace: str | None = None
     owner: str | None = None
+    image: str | None = None
+    stated: int | None = None
+    """The bin of the stated run time."""
+
+    def encode(self) -> tuple[tuple[int, ...], bytes]:
+        """Return what tells it to the core, see `CoreRunTimes`."""
+        names = (None if each is None else each.encode(errors="surrogatepass") for each in self[1:4])
+        texts = [None if self.requests is None else written(self.requests), *names]
+        lengths = (-1 if each is None else len(each) for each in texts)
+        return (*lengths, -1 if self.stated is None else self.stated), b"".join(each or b"" for each in texts)
+
+
+EVERY_POD = RunTimeGroup()
+
+
+class SavedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A group in a file: the pods that ended, by bin of their run time, all and with older ones counting less.
+
+    `last` is the bin of the last pod. With `after` they are those of the group that came after a pod of that bin.
+    """
+
+    pods: dict[int, float]
+    recent: dict[int, float] = {}
+    requests: Requests | None = None
+    namespace: str | None = None
+    owner: str | None = None
+    image: str | None = None
+    stated: int | None = None
+    after: int | None = None
+    last: int | None = None
+
+    @property
+    def group(self) -> RunTimeGroup:
+        owner = None if self.owner is None else recurring_owner(self.owner)
+        return RunTimeGroup(self.requests, self.namespace, owner, self.image, self.stated)
 
 
 class SavedRunTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A file of run times; the group that was not used for longest comes first. Older files have no ratios."""
+    """A file of run times; the group that was not used for longest comes first.
+
+    `weights`, [2, BELIEF_WEIGHTS], are what the belief has learned, (): nothing.
+    """
 
     run_times: int
     groups: list[SavedGroup]
     stated_ratios: list[SavedGroup] = []
+    weights: tuple[tuple[float, ...], ...] = ()
+
+
+class HistoryRow(NamedTuple):
+    """What a history knows of a group, or of those of its pods that came after one of a bin."""
+
+    group: RunTimeGroup
+    after: int  # -1: all
+    last: int  # bin of the last pod; -1: none
+    pods: Floats  # [BINS] that ended
+    recent: Floats  # [BINS] the same, of which older ones count less
 
 
 class HistoryCopy:
     """A history at some time.
 
     Attributes:
-        counts: [K, BINS] pods that ended, by group.
+        counts: [K, 2 * BINS] pods that ended, all and recent ones, by row.
         ratios: [BINS] by group, see `RunTimeHistory`.
+        weights: [2, BELIEF_WEIGHTS], see `CoreRunTimes`.
     """
 
     def __init__(self, core: CoreRunTimes, ratios: dict[RunTimeGroup, Floats]) -> None:
-        self.counts, self._lengths, self._text = core.groups()
+        self.counts, self._parts, self._text = core.groups()
+        self.weights = core.weights
         self.ratios = ratios
 
     @cached_property
-    def groups(self) -> list[RunTimeGroup]:
-        """Return [K] the groups, that of all pods first, then those that were not used for longest."""
-        found, end = [], 0
+    def rows_of(self) -> dict[tuple[tuple[int, ...], bytes], list[int]]:
+        """Return the rows of each encoded group: of all of its pods, then of those after others."""
+        found: dict[tuple[tuple[int, ...], bytes], list[int]] = {}
+        end = 0
+        for row, parts in enumerate(self._parts.tolist()):
+            start, end = end, end + sum(length for length in parts[: GROUP_PARTS - 1] if length > 0)
+            found.setdefault((tuple(parts[:GROUP_PARTS]), self._text[start:end]), []).append(row)
+        return found
+
+    def row(self, number: int, group: RunTimeGroup) -> HistoryRow:
+        """Return what is known of a group that has this row."""
+        after, last = self._parts[number, GROUP_PARTS:].tolist()
+        return HistoryRow(group, after, last, *np.split(self.counts[number], 2))
+
+    def rows(self) -> Iterator[HistoryRow]:
+        """Yield all groups, that of all pods first, then those that were not used for longest."""
         known: dict[bytes, Requests] = {}
-        for lengths in self._lengths.tolist():
-            parts: list[bytes | None] = []
-            for length in lengths:
-                parts.append(None if length < 0 else self._text[end : end + length])
-                end += max(length, 0)
-            requests, *names = parts
+        for (parts, text), numbers in self.rows_of.items():
+            texts: list[bytes | None] = []
+            for length in parts[:-1]:
+                texts.append(None if length < 0 else text[:length])
+                text = text[max(length, 0) :]
+            requests, *names = texts
             if requests is not None and requests not in known:
                 known[requests] = msgspec.json.decode(requests, type=Requests)
-            texts = (None if name is None else name.decode(errors="surrogatepass") for name in names)
-            found.append(RunTimeGroup(None if requests is None else known[requests], *texts))
-        return found
+            namespace, owner, image = (None if each is None else each.decode(errors="surrogatepass") for each in names)
+            stated = None if parts[-1] < 0 else parts[-1]
+            group = RunTimeGroup(None if requests is None else known[requests], namespace, owner, image, stated)
+            yield from (self.row(number, group) for number in numbers)
 
 
 class RunTimeHistory:
@@ -151,9 +193,9 @@ class RunTimeHistory:
 
     def note(self, pod: Pod, seconds: float) -> bool:
         """Count a pod that ended after so many seconds; return whether it is the first one of its owner."""
-        is_first = self.core.note(written(pod.requests), pod.namespace, pod.owner, seconds)
+        is_first = self.core.note(kind_of(pod), seconds)
         if pod.estimated_seconds is not None:
-            k = _bin(seconds / max(pod.estimated_seconds, 1.0) / RATIO_UNIT)
+            k = run_time_bin(seconds / max(pod.estimated_seconds, 1.0) / RATIO_UNIT)
             for group in dict.fromkeys((*ratio_groups(pod.namespace, recurring_owner(pod.owner)), EVERY_POD)):
                 self._ratios_of(group)[k] += 1.0
         self.version += 1
@@ -161,35 +203,33 @@ class RunTimeHistory:
 
     def counts(self, group: RunTimeGroup) -> Floats:
         """Return [BINS] the pods of a group that ended, by run time."""
-        return self.core.counts(group.level, *group.parts)
+        return self.core.counts(*group.encode())
 
     def ratio_counts(self, group: RunTimeGroup) -> Floats:
         """Return [BINS] the pods of a group that ended and had stated a run time, by actual over stated time."""
         return self.ratios.get(group, np.zeros(BINS))
 
-    def groups(self, requests: Requests, namespace: str, owner: str) -> tuple[RunTimeGroup, ...]:
-        """Return the group of pods at each level."""
-        who = recurring_owner(owner) if self.knows(namespace, owner) else ""
-        with_requests = RunTimeGroup(requests, None, None), RunTimeGroup(None, namespace, who)
-        return EVERY_POD, *with_requests, RunTimeGroup(requests, namespace, who)
-
     def estimate(self, pod: Pod) -> float:
         """Return the estimated seconds of a pod, whose groups are used."""
-        return self.core.estimate(written(pod.requests), pod.namespace, pod.owner)[0]
+        return self.core.estimate(kind_of(pod))
+
+    def distribution(self, pod: Pod) -> Floats:
+        """Return [BINS] the probability of each bin of a pod's run time; its groups are used."""
+        return self.core.distribution(kind_of(pod))
 
     def copy(self) -> HistoryCopy:
         """Return what a file keeps of it now, within milliseconds."""
         return HistoryCopy(self.core, {group: counts.copy() for group, counts in self.ratios.items()})
 
     def add(self, saved: SavedGroup) -> None:
-        """Count pods that ended before in one group alone."""
-        group = _group_of(saved)
-        self.core.add(group.level, *group.parts, _counts(saved))
+        """Take over what is saved of one group alone."""
+        after, last = (-1 if each is None else each for each in (saved.after, saved.last))
+        self.core.set(*saved.group.encode(), after, last, _counts(saved.pods), _counts(saved.recent))
         self.version += 1
 
     def add_ratios(self, saved: SavedGroup) -> None:
         """Count pods that ended before and had stated a run time."""
-        self._ratios_of(_group_of(saved))[:] += _counts(saved)
+        self._ratios_of(saved.group)[:] += _counts(saved.pods)
 
     def _ratios_of(self, group: RunTimeGroup) -> Floats:
         """Return the counts of a group, which is used and may be new."""
@@ -205,36 +245,75 @@ def written(requests: Requests) -> bytes:
     return msgspec.json.encode(requests)
 
 
+def kind_of(pod: Pod) -> PodKind:
+    """Return what tells the run time of a pod."""
+    stated = math.nan if pod.estimated_seconds is None else pod.estimated_seconds
+    return PodKind(written(pod.requests), pod.namespace, pod.owner, pod.program, stated)
+
+
+def levels_of(pod: Pod, *, is_owner_known: bool) -> list[RunTimeGroup | None]:
+    """Return [LEVELS] the groups of a pod as `RunTimes::look_up` of the core does, None: it has none.
+
+    Args:
+        pod: the pod.
+        is_owner_known: whether its owner says something; else its series stands for it.
+    """
+    requests, namespace, image = pod.requests, pod.namespace, pod.program or None
+    series = owner_series(pod.owner)
+    owner = recurring_owner(pod.owner) if is_owner_known else series
+    stated = None if pod.estimated_seconds is None else run_time_bin(pod.estimated_seconds)
+    of_series, of_owner = owner != series, bool(owner)
+    levels = [
+        (True, EVERY_POD),
+        (True, RunTimeGroup(requests)),
+        (True, RunTimeGroup(None, namespace, "")),
+        (True, RunTimeGroup(requests, namespace, "")),
+        (of_series, RunTimeGroup(None, namespace, series)),
+        (of_series, RunTimeGroup(requests, namespace, series)),
+        (of_owner, RunTimeGroup(None, namespace, owner)),
+        (of_owner, RunTimeGroup(requests, namespace, owner)),
+        (image is not None, RunTimeGroup(None, namespace, owner, image)),
+        (image is not None, RunTimeGroup(requests, namespace, owner, image)),
+        (stated is not None, RunTimeGroup(stated=stated)),
+        (stated is not None, RunTimeGroup(None, namespace, owner, stated=stated)),
+    ]
+    return [group if is_given else None for is_given, group in levels]
+
+
 def ratio_groups(namespace: str, owner: str) -> tuple[RunTimeGroup, RunTimeGroup]:
     """Return the groups by which it is counted how far stated run times are off: a namespace, and an owner in it."""
     return RunTimeGroup(None, namespace, ""), RunTimeGroup(None, namespace, owner)
 
 
-def _group_of(saved: SavedGroup) -> RunTimeGroup:
-    owner = None if saved.owner is None else recurring_owner(saved.owner)
-    return RunTimeGroup(saved.requests, saved.namespace, owner)
-
-
-def _bin(seconds: float) -> int:
+def run_time_bin(seconds: float) -> int:
+    """Return the bin of a run time."""
     return min(max(int(BINS_PER_OCTAVE * math.log2(max(seconds, 1.0))), 0), BINS - 1)
 
 
-def _counts(saved: SavedGroup) -> Floats:
+def _counts(saved: dict[int, float]) -> Floats:
     counts = np.zeros(BINS)
-    counts[list(saved.pods)] = list(saved.pods.values())
+    counts[list(saved)] = list(saved.values())
     return counts
 
 
-def _saved(group: RunTimeGroup, counts: Floats) -> SavedGroup:
-    return SavedGroup({int(k): float(counts[k]) for k in np.flatnonzero(counts)}, *group)
+def _saved(counts: Floats) -> dict[int, float]:
+    return {int(k): float(counts[k]) for k in np.flatnonzero(counts)}
+
+
+def _number(value: int) -> int | None:
+    return None if value < 0 else value
 
 
 def write_run_times(file: Path, copy: HistoryCopy) -> None:
     """Write a file of run times; missing folders are created. Raises InputError: it cannot be written."""
-    groups = [_saved(*each) for each in zip(copy.groups, copy.counts, strict=True)]
-    ratios = [_saved(group, counts) for group, counts in copy.ratios.items()]
+    groups = [
+        SavedGroup(_saved(row.pods), _saved(row.recent), *row.group, _number(row.after), _number(row.last))
+        for row in copy.rows()
+    ]
+    ratios = [SavedGroup(_saved(counts), {}, *group) for group, counts in copy.ratios.items()]
+    weights = tuple(map(tuple, copy.weights.tolist()))
     with replacing(file) as part:
-        part.write_bytes(msgspec.json.encode(SavedRunTimes(SCHEMA, groups, ratios)) + b"\n")
+        part.write_bytes(msgspec.json.encode(SavedRunTimes(SCHEMA, groups, ratios, weights)) + b"\n")
 
 
 def read_run_times(file: Path) -> RunTimeHistory:
@@ -254,10 +333,18 @@ def read_run_times(file: Path) -> RunTimeHistory:
     parts = ("group", saved.groups, history.add), ("stated_ratios", saved.stated_ratios, history.add_ratios)
     for what, groups, add in parts:
         for i, group in enumerate(groups):
-            if not all(0 <= k < BINS and 0 < pods < math.inf for k, pods in group.pods.items()):
-                problem = f"expected numbers of pods above 0 by bins from 0 to {BINS - 1}"
-                raise InputError(file, f"{what} {i}", "pods", problem)
+            for name, pods in (("pods", group.pods), ("recent", group.recent)):
+                if not all(0 <= k < BINS and 0 < count < math.inf for k, count in pods.items()):
+                    problem = f"expected numbers of pods above 0 by bins from 0 to {BINS - 1}"
+                    raise InputError(file, f"{what} {i}", name, problem)
+            for name, bin_ in (("stated", group.stated), ("after", group.after), ("last", group.last)):
+                if bin_ is not None and not 0 <= bin_ < BINS:
+                    raise InputError(file, f"{what} {i}", name, f"{bin_} is not a bin from 0 to {BINS - 1}")
             if (group.namespace is None) != (group.owner is None):
                 raise InputError(file, f"{what} {i}", "owner", "expected a namespace and an owner, or neither")
             add(group)
+    if saved.weights:
+        if [len(row) for row in saved.weights] != [BELIEF_WEIGHTS] * 2 or not np.isfinite(saved.weights).all():
+            raise InputError(file, "", "weights", f"expected 2 lists of {BELIEF_WEIGHTS} finite numbers")
+        history.core.weights = np.array(saved.weights)
     return history

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,10 +13,10 @@ import numpy.typing as npt
 from steersman.cluster.constraints.inter_pod import AFFINITY, KIND, SPREAD
 from steersman.cluster.model import Pod
 from steersman.cluster.state import ClusterState
-from steersman.core.handles import BINS
+from steersman.core.handles import BELIEF_WEIGHTS, BINS, LEVELS
 from steersman.orders import scores
 from steersman.orders.order import Order, recurring_owner
-from steersman.orders.run_time_history import LEVELS, RunTimeHistory
+from steersman.orders.run_time_history import EVERY_POD, RunTimeGroup, RunTimeHistory, levels_of
 from steersman.policies.decision.description import Arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
@@ -35,29 +35,6 @@ class QueueInputs:
     state: ClusterState  # its cluster, with the classes and labels of all pods
     class_id: Ints  # [P] class
     past: RunTimeHistory | None = None  # run times of what ended before the run; None: nothing has
-
-    @cached_property
-    def past_counts(self) -> Floats:
-        """Return [K, BINS] the pods that ended before the run, by group and run time."""
-        counts = np.zeros((self.history_groups, BINS))
-        if self.past is None:
-            return counts
-        _, first = np.unique(self.history_keys[:, -1], return_index=True)
-        for i in first:
-            pod = self.workload.pods[i]
-            groups = self.past.groups(pod.requests, pod.namespace, self._owners[i])
-            counts[self.history_keys[i]] = [self.past.counts(group) for group in groups]
-        return counts
-
-    @cached_property
-    def _owners(self) -> list[str]:
-        """Return [P] the owner whose pods teach the run time of each, "" for the namespace.
-
-        An owner of one pod, such as a Job, says nothing of others: its namespace stands for it.
-        """
-        owners = [(pod.namespace, recurring_owner(pod.owner)) for pod in self.workload.pods]
-        times = Counter(owners)
-        return [owner[1] if times[owner] > 1 else "" for owner in owners]
 
     @property
     def by_gpu(self) -> bool:
@@ -109,24 +86,66 @@ class QueueInputs:
         """Return [P] a number for each pod's namespace."""
         return _numbers(pod.namespace for pod in self.workload.pods)
 
-    @cached_property
-    def history_keys(self) -> Ints:
-        """Return [P, LEVELS] the groups of pods whose run times are told apart, see `core/src/history.rs`."""
-        pods = self.workload.pods
-        requests = _numbers([pod.requests for pod in pods])
-        owner = _numbers([(pod.namespace, owner) for pod, owner in zip(pods, self._owners, strict=True)])
-        both = _combined([requests, owner])
-        keys = np.empty((len(pods), LEVELS), dtype=np.int64)
-        first = 0
-        for level, column in enumerate([np.zeros(len(pods), dtype=np.int64), requests, owner, both]):
-            keys[:, level] = column + first
-            first += int(column.max(initial=-1)) + 1
-        return keys
+    def kinds(self, *, by_stated: bool) -> RunTimeKinds:
+        """Return the pods that are believed to run alike; `by_stated`: by their stated run times, too."""
+        return self._kinds_by_stated if by_stated else self._kinds
 
     @cached_property
-    def history_groups(self) -> int:
-        """Return the number of groups of all levels."""
-        return int(self.history_keys.max(initial=-1)) + 1
+    def _kinds(self) -> RunTimeKinds:
+        return RunTimeKinds([replace(pod, estimated_seconds=None) for pod in self.workload.pods], self.past)
+
+    @cached_property
+    def _kinds_by_stated(self) -> RunTimeKinds:
+        return RunTimeKinds(self.workload.pods, self.past)
+
+
+class RunTimeKinds:
+    """Pods of a workload that are believed to run alike, P of them, as `core/src/belief.rs` reads them.
+
+    An owner of one pod, such as a Job, says nothing of others: its series stands for it, or its namespace.
+
+    Attributes:
+        of_pod: [P] the kind of each pod.
+        arrays: `queue.keys` [K, LEVELS] the groups of each kind, and what is known of the groups.
+    """
+
+    def __init__(self, pods: Sequence[Pod], past: RunTimeHistory | None) -> None:
+        times = Counter((pod.namespace, recurring_owner(pod.owner)) for pod in pods)
+        numbers: dict[tuple[RunTimeGroup | None, ...], int] = {}
+        levels: dict[tuple[object, ...], tuple[RunTimeGroup | None, ...]] = {}
+        of_pod = []
+        for pod in pods:
+            is_owner_known = times[pod.namespace, recurring_owner(pod.owner)] > 1
+            alike = pod.requests, pod.namespace, pod.owner, pod.program, pod.estimated_seconds, is_owner_known
+            if alike not in levels:
+                levels[alike] = tuple(levels_of(pod, is_owner_known=is_owner_known))
+            of_pod.append(numbers.setdefault(levels[alike], len(numbers)))
+        self.of_pod = np.array(of_pod, dtype=np.int64)
+        groups: dict[RunTimeGroup | None, int] = {None: 0}
+        rows = [[groups.setdefault(group, len(groups)) for group in kind] for kind in numbers]
+        self.arrays = {"queue.keys": np.array(rows, dtype=np.int64).reshape(-1, LEVELS), **_known(list(groups), past)}
+
+
+def _known(groups: Sequence[RunTimeGroup | None], past: RunTimeHistory | None) -> Arrays:
+    """Return what is known of groups, of which the first one is None."""
+    counts, last = np.zeros((len(groups) - 1, 2 * BINS)), np.full(len(groups) - 1, -1, dtype=np.int64)
+    after, weights = [], np.zeros((0, BELIEF_WEIGHTS))
+    if past is not None:
+        copy = past.copy()
+        weights = copy.weights
+        for i, group in enumerate(groups):
+            for number in [] if group is None else copy.rows_of.get(group.encode(), []):
+                row = copy.row(number, group or EVERY_POD)
+                if row.after < 0:
+                    counts[i - 1], last[i - 1] = copy.counts[number], row.last
+                else:
+                    after.append(np.concatenate([[i, row.after], copy.counts[number]]))
+    return {
+        "queue.history": counts,
+        "queue.last": last,
+        "queue.after": np.array(after).reshape(-1, 2 + 2 * BINS),
+        "queue.belief": weights,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,15 +225,16 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
     rules = known.state.term_arrays
     if len(rules.rules):
         columns.append(labels_id[coming])
-    stated, keys = np.full(count, np.nan), np.zeros((count, LEVELS), dtype=np.int64)
-    counts = np.zeros((0, BINS))
+    stated, kind = np.full(count, np.nan), np.zeros(count, dtype=np.int64)
+    learned = {"queue.keys": np.zeros((0, LEVELS), dtype=np.int64), **_known([None], None)}
     if order.uses_estimates:
         arriving: list[Pod] = [workload_pods[i] for i in pods]
         stated = order.estimates.stated(arriving, plan.duration, seed)
         columns.append(np.unique(stated[coming], return_inverse=True)[1])
         if order.estimates.uses_history:
-            keys, counts = known.history_keys[pods], known.past_counts
-            columns.append(keys[coming, -1])
+            kinds = known.kinds(by_stated=order.estimates.source == "history")
+            kind, learned = kinds.of_pod[pods], kinds.arrays
+            columns.append(kind[coming])
     if order.score == scores.FAIR:
         columns.append(account[coming])
     given = plan.time
@@ -246,8 +266,8 @@ def queue_of(known: QueueInputs, plan: Schedule, order: Order, shape: Ints, labe
         "queue.group": group,
         "queue.shape": shape_of,
         "queue.stated": stated,
-        "queue.keys": np.ascontiguousarray(keys),
-        "queue.history": counts,
+        "queue.kind": kind,
+        **learned,
     }
 
 

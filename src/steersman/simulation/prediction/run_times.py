@@ -229,12 +229,13 @@ class SeenRunTimes:
     def __init__(self, history: RunTimeHistory, spells: Sequence[Spell], weight: Floats) -> None:
         of_group: dict[RunTimeGroup, list[int]] = {}
         if not spells:
-            copy = history.copy()
-            for row, group in enumerate(copy.groups):
-                of_group.setdefault(group, []).append(row)
-                if group.requests is not None:
-                    of_group.setdefault(group._replace(requests=gpus_of(group.requests)), []).append(row)
-            at_risk = _all_seen(copy.counts)
+            rows = [row for row in history.copy().rows() if row.after < 0 and row.group[3:] == (None, None)]
+            for i, row in enumerate(rows):
+                of_group.setdefault(row.group, []).append(i)
+                if row.group.requests is not None:
+                    gpus = gpus_of(row.group.requests)
+                    of_group.setdefault(row.group._replace(requests=gpus), []).append(i)
+            at_risk = _all_seen(np.array([row.pods for row in rows]))
         else:
             columns = zip(*((each.entered, each.left, each.ended) for each in spells), strict=True)
             each = _at_risk(*map(np.array, columns))

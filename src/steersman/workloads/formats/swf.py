@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from steersman.cluster.gpu_units import with_standard_labels
-from steersman.cluster.model import Node
+from steersman.cluster.model import EXECUTABLE, Node
 from steersman.core.errors import InputError
 from steersman.core.quantities import MAX_MEMORY_BYTES, MAX_NODE_MEMORY_BYTES
 from steersman.workloads.files import SWF_SUFFIXES
@@ -27,9 +27,9 @@ FIELDS = (
     *("queue", "partition", "preceding job", "think time"),
 )
 """Names of the fields, in order."""
-JOB, SUBMIT, RUN, ALLOCATED, PROCESSORS, TIME, MEMORY, STATUS, USER, GROUP, QUEUE, PARTITION = (
+JOB, SUBMIT, RUN, ALLOCATED, PROCESSORS, TIME, MEMORY, STATUS, USER, GROUP, PROGRAM, QUEUE, PARTITION = (
     *(0, 1, 3, 4, 7, 8, 9),
-    *(10, 11, 12, 14, 15),
+    *(10, 11, 12, 13, 14, 15),
 )
 """Indices of the fields that are used."""
 PARTS = (2, 3, 4)  # statuses of lines that repeat a part of a job, which has a line of its own
@@ -53,7 +53,7 @@ class SwfContent(TraceContent):
         logs = [_read(file) for file in files]
         self._processors = max(processors for processors, _ in logs)
         pool = f"the machine of {self._processors} processors is one node where no nodes are given, "
-        unused = "wait times, used memory, executables and dependencies are not used"
+        unused = "wait times, used memory and dependencies are not used"
         entries = (entry for _, log in logs for entry in log)
         super().__init__(files, entries, "user", (pool if self._processors else "") + unused, "job", from_first=False)
 
@@ -179,7 +179,8 @@ def _job(line: _Line) -> TraceJob | str:
     if memory * processors << 10 > MAX_NODE_MEMORY_BYTES:
         problem = f"{memory} KB for each of {processors} processors is more than any real machine has"
         raise line.error(MEMORY, problem)
-    user, group, stated = line.whole(USER), line.whole(GROUP), (("queue", QUEUE), ("partition", PARTITION))
+    user, group = line.whole(USER), line.whole(GROUP)
+    stated = (("queue", QUEUE), ("partition", PARTITION), (EXECUTABLE, PROGRAM))
     return TraceJob(
         f"job-{number}",
         float(submit),
