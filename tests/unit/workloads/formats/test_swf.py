@@ -110,7 +110,7 @@ def test_lines_without_a_run_are_left_out_and_counted(tmp_path: Path) -> None:
     assert workload.understood == (
         "3 jobs, 3 left out (did not run), 2 left out (part of a job with a line of its own), "
         "1 left out (without a run time), the machine of 64 processors is one node where no nodes are given, "
-        "wait times, used memory, executables and dependencies are not used"
+        "wait times, used memory and dependencies are not used"
     )
 
 
