@@ -22,6 +22,7 @@ use crate::networks::Inputs;
 use crate::order_file::OrderFile;
 use crate::planning::{AMOUNTS, Requests};
 use crate::policy::{Member, Policy};
+use crate::preemption::Question;
 use crate::recount::recount;
 use crate::reservation::fits_together;
 use crate::run_times::RunTimes;
@@ -461,6 +462,24 @@ doors! {
             let choice = choice(decider, node, devices)?;
             decider.remove(c, labels, choice);
             Ok(0)
+        })
+    }
+
+    /// Find whom a pod that fits nowhere preempts, see `preemption::Question`; return how many candidates are equally good.
+    ///
+    /// Of each it writes the node, how many victims a budget keeps, how many victims there are, and these.
+    fn steersman_decider_preempt(decider: i64, bytes: in u8[..], out: out i64[..]) {
+        with_decider(decider, |decider| {
+            let question = Question::read(&Arrays::new(bytes)?, decider)?;
+            let found = decider.preempt(&question);
+            let mut numbers: Vec<i64> = Vec::new();
+            for each in &found {
+                numbers.extend([each.node as i64, each.violations as i64, each.victims.len() as i64]);
+                each.victims.iter().for_each(|&v| numbers.push(v as i64));
+            }
+            let room = out.get_mut(..numbers.len()).ok_or("out: expected room for more numbers")?;
+            room.copy_from_slice(&numbers);
+            Ok(found.len() as i64)
         })
     }
 

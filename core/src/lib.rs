@@ -35,6 +35,7 @@ mod order;
 mod order_file;
 mod planning;
 mod policy;
+mod preemption;
 mod queue;
 mod random;
 mod recount;

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,14 +27,22 @@ import (
 const defaultConfiguration = `{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}`
 
 var (
-	// Nobody listens there, and nothing that is asked of the scheduler calls the API.
-	client   = kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1"})
+	// Nothing that is asked of the scheduler reads the API. What preemption would delete is not there.
+	client   = kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1", Transport: nothing{}, QPS: -1})
 	recorder = profile.NewRecorderFactory(events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()}))
 )
+
+// nothing is an API server without objects.
+type nothing struct{}
+
+func (nothing) RoundTrip(request *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: request}, nil
+}
 
 // cluster is a kube-scheduler that knows the objects of a question.
 type cluster struct {
 	scheduler *scheduler.Scheduler
+	factory   *informerFactory
 }
 
 func newCluster(ctx context.Context, configuration json.RawMessage, objects []runtime.Object) (*cluster, error) {
@@ -60,7 +69,7 @@ func newCluster(ctx context.Context, configuration json.RawMessage, objects []ru
 			return nil, fmt.Errorf("objects[%d]: %w", i, err)
 		}
 	}
-	return &cluster{found}, nil
+	return &cluster{found, factory}, nil
 }
 
 func decodeConfiguration(raw json.RawMessage) (*config.KubeSchedulerConfiguration, error) {
@@ -83,7 +92,7 @@ func decodeConfiguration(raw json.RawMessage) (*config.KubeSchedulerConfiguratio
 }
 
 // decide returns what each plugin says about a pod, and the node of a scheduling cycle.
-func (c *cluster) decide(ctx context.Context, pod *v1.Pod, assume bool) (Decision, error) {
+func (c *cluster) decide(ctx context.Context, pod *v1.Pod, question *Question) (Decision, error) {
 	plugins, known := c.scheduler.Profiles[pod.Spec.SchedulerName]
 	if !known {
 		return Decision{}, fmt.Errorf("spec.schedulerName: no profile is named %q", pod.Spec.SchedulerName)
@@ -105,7 +114,7 @@ func (c *cluster) decide(ctx context.Context, pod *v1.Pod, assume bool) (Decisio
 	if err := decision.explain(ctx, plugins, snapshot, pod); err != nil {
 		return Decision{}, err
 	}
-	if err := c.choose(ctx, &decision, plugins, pod, assume); err != nil {
+	if err := c.choose(ctx, &decision, plugins, pod, question); err != nil {
 		return Decision{}, err
 	}
 	return decision, nil
@@ -160,8 +169,8 @@ func (d *Decision) explain(ctx context.Context, plugins framework.Framework, sna
 	return nil
 }
 
-// choose runs a scheduling cycle without preemption.
-func (c *cluster) choose(ctx context.Context, decision *Decision, plugins framework.Framework, pod *v1.Pod, assume bool) error {
+// choose runs a scheduling cycle, with preemption if the question is about it.
+func (c *cluster) choose(ctx context.Context, decision *Decision, plugins framework.Framework, pod *v1.Pod, question *Question) error {
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
 		return err
@@ -170,10 +179,15 @@ func (c *cluster) choose(ctx context.Context, decision *Decision, plugins framew
 	chosen, err := c.scheduler.SchedulePod(ctx, plugins, state, toSchedule(info))
 	if err != nil {
 		decision.Message = err.Error()
-		return nil
+		var refused *framework.FitError
+		if question.PreemptFrom == nil || !errors.As(err, &refused) {
+			return nil
+		}
+		decision.Preemption, err = c.preempt(ctx, plugins, state, pod, refused, *question.PreemptFrom)
+		return err
 	}
 	decision.Node = chosen.SuggestedHost
-	if !assume {
+	if !question.Assume {
 		return nil
 	}
 	placed := pod.DeepCopy()

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 )
 
 // Question is a cluster and pods to schedule there.
@@ -28,6 +29,8 @@ type Question struct {
 	Assume bool `json:"assume"`
 	// Admitted asks for the objects and pods as the API server would store them.
 	Admitted bool `json:"admitted"`
+	// PreemptFrom asks what preemption makes of pods that fit nowhere; from this one of the potential nodes on.
+	PreemptFrom *int32 `json:"preemptFrom"`
 }
 
 // Answer to a question: either Error, or a decision for each pod.
@@ -53,6 +56,8 @@ type Decision struct {
 	// Scores of the feasible nodes by plugin, normalized and weighted, and their sum.
 	Scores map[string]map[string]int64 `json:"scores"`
 	Total  map[string]int64            `json:"total"`
+	// Preemption, where it was asked for and the pod fits nowhere.
+	Preemption *Preemption `json:"preemption,omitempty"`
 	// Pod as the API server would store it.
 	Pod *v1.Pod `json:"pod,omitempty"`
 }
@@ -67,6 +72,7 @@ type Verdict struct {
 
 // Serve answers questions until they end.
 func Serve(ctx context.Context, questions io.Reader, answers io.Writer) error {
+	klog.SetLogger(klog.New(nil)) // what the scheduler logs is part of no answer
 	reader, encoder := bufio.NewReader(questions), json.NewEncoder(answers)
 	for {
 		line, err := reader.ReadBytes('\n')
@@ -109,7 +115,7 @@ func answer(ctx context.Context, line []byte) Answer {
 		if !is {
 			return Answer{Error: fmt.Sprintf("pods[%d]: is not a Pod", i)}
 		}
-		if found.Pods[i], err = cluster.decide(ctx, pod, question.Assume); err != nil {
+		if found.Pods[i], err = cluster.decide(ctx, pod, &question); err != nil {
 			return Answer{Error: fmt.Sprintf("pods[%d]: %v", i, err)}
 		}
 		if question.Admitted {

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
@@ -85,6 +86,21 @@ func (i *informer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler
 }
 
 func (i *informer) AddIndexers(indexers cache.Indexers) error { return i.indexer.AddIndexers(indexers) }
-func (i *informer) GetIndexer() cache.Indexer                 { return i.indexer }
+func (i *informer) GetIndexer() cache.Indexer                 { return sorted{i.indexer} }
 func (i *informer) GetStore() cache.Store                     { return i.indexer }
 func (i *informer) HasSynced() bool                           { return true }
+
+// sorted lists objects by namespace and name, so that the same question has the same answer.
+type sorted struct{ cache.Indexer }
+
+func (s sorted) List() []any {
+	keys := s.ListKeys()
+	slices.Sort(keys)
+	objects := make([]any, 0, len(keys))
+	for _, key := range keys {
+		if object, exists, err := s.GetByKey(key); exists && err == nil {
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}

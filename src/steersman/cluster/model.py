@@ -333,8 +333,9 @@ class Pod:
     `estimated_seconds` is the run time that whoever submitted it stated, None if nobody did. Pods of a namespace with
     the same `gang` start once `gang_minimum` of them can start together, 0: all; "": it starts alone. At most `at_once`
     pods of its Job or owner exist at a time, None: all. `nominated` is the node whose room is kept for it, "" for none.
-    `preempts` says whether kube-scheduler may preempt pods of lower priority for it. `ignored` says which annotations
-    make no sense, so that they do not count; those of `latency` are there.
+    `preempts` says whether kube-scheduler may preempt pods of lower priority for it, `preempted` whether it is being
+    deleted for another one. `started` is when its kubelet began with it, in seconds since 1970, None if nobody says it.
+    `ignored` says which annotations make no sense, so that they do not count; those of `latency` are there.
     """
 
     name: str
@@ -358,6 +359,8 @@ class Pod:
     at_once: int | None = None
     nominated: str = ""
     preempts: bool = True
+    preempted: bool = field(default=False, compare=False)
+    started: float | None = field(default=None, compare=False)
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -400,6 +403,20 @@ class Pod:
     def constraints(self) -> Constraints:
         """The class's constraints."""
         return self.pod_class.constraints
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: which pods of its namespace it counts, and how many of them may be disrupted now.
+
+    No requirement selects no pod. Pods in `disrupted` were evicted already, by name.
+    """
+
+    namespace: str
+    name: str
+    requirements: tuple[Requirement, ...]
+    allowed: int
+    disrupted: frozenset[str] = frozenset()
 
 
 class GpuType(NamedTuple):

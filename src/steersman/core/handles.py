@@ -162,6 +162,23 @@ class CoreDecider:
         """Undo `place` with the same arguments, exactly."""
         call("decider_remove", self._number, class_id, labels_id, node, devices)
 
+    def preempt(self, arrays: Described, victims: int) -> list[tuple[int, int, list[int]]]:
+        """Return whom a pod that fits nowhere preempts: the candidates that are equally good, none: nothing helps.
+
+        Each has its node, how many of its victims a budget keeps, and the numbers of the victims.
+
+        Args:
+            arrays: what `Question::read` in `core/src/preemption.rs` reads, by name.
+            victims: how many pods there are of lower priority.
+        """
+        content, out = _file(arrays), np.empty(4 * victims, dtype=np.int64)
+        found, rest = [], out
+        for _ in range(call("decider_preempt", self._number, content, len(content), out, len(out))):
+            node, violations, count = rest[:3].tolist()
+            found.append((node, violations, rest[3 : 3 + count].tolist()))
+            rest = rest[3 + count :]
+        return found
+
     def fill(self, class_ids: Integers, labels_ids: Integers) -> tuple[Integers, Integers]:
         """Place pods one after another; return their nodes, `NOWHERE` for those that fit nowhere, and devices."""
         nodes, devices = np.empty_like(class_ids), np.empty_like(class_ids)

@@ -75,6 +75,7 @@ FUNCTIONS: dict[str, list[Any]] = {
     "decider_outcome": [NUMBER, NUMBER, NUMBER, _OUT_FLOATS, SIZE],
     "decider_place": [NUMBER] * 5,
     "decider_remove": [NUMBER] * 5,
+    "decider_preempt": [NUMBER, BYTES, SIZE, _OUT_INTEGERS, SIZE],
     "decider_fill": [NUMBER, _INTEGERS, _INTEGERS, _OUT_INTEGERS, _OUT_INTEGERS, SIZE],
     "batch_new": [SIZE],
     "batch_begin": [NUMBER, NUMBER, BYTES, SIZE, BUFFERS],

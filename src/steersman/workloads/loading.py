@@ -17,6 +17,7 @@ from steersman.core.errors import InputError, SteersmanError, UsageError
 from steersman.core.garbage_collection import no_collection
 from steersman.workloads.files import HIERARCHY_SUFFIX, folder_files, input_path, stem
 from steersman.workloads.formats.base import FormatContent
+from steersman.workloads.formats.kubernetes.budgets import budgets_of
 from steersman.workloads.formats.kubernetes.claims import DEVICE_KINDS, offer_warnings, offers_of
 from steersman.workloads.formats.kubernetes.expansion import Expanded, PartlyReadError
 from steersman.workloads.formats.kubernetes.lives import lives_of
@@ -156,7 +157,9 @@ def load_workload(
     name = workload_name(given[-1])
     warnings += [f"{name}: {warning}" for warning in _about_pods(nodes, pods, offers)]
     about = filter(None, (content.understood() for content in for_pods.contents if pods))
-    workload = Workload(name, nodes, pods, services, tuple(warnings), understood="; ".join(about))
+    budgets = budgets_of(obj for each in _objects(sources) for obj in each.objects)
+    understood = "; ".join(about)
+    workload = Workload(name, nodes, pods, services, tuple(warnings), understood=understood, budgets=budgets)
     with_pods = expanded if expanded is not None and expanded.pods else None
     return _of_objects(workload, list(_objects(sources)), with_pods, running, lives=lives)
 
@@ -190,7 +193,8 @@ def workload_of_objects(
     about_pods = _about_pods(nodes, expanded.pods, offers)
     about_objects = (*warnings, *left_out, *objects.warnings(), *expanded.warnings, *about_pods)
     all_warnings = tuple(f"{name}: {warning}" for warning in about_objects)
-    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings)
+    budgets = budgets_of(objects.objects)
+    workload = Workload(name, nodes, expanded.pods, objects.services(), all_warnings, budgets=budgets)
     return _of_objects(workload, [objects], expanded, running, lives=lives)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from steersman.cluster.gpu_units import mean_milli, requested_milli
-from steersman.cluster.model import Node, Pod, Requests, Requirement
+from steersman.cluster.model import DisruptionBudget, Node, Pod, Requests, Requirement
 from steersman.workloads.files import stem
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class Workload:
         from_now: whether all pods that ran stay where they were and only later pods are placed; else all of them are
             placed from scratch.
         understood: a sentence on how many pods of what kind the source holds; empty for sources of pods alone.
+        budgets: PodDisruptionBudgets among the objects, by namespace and name.
         lives: when pods were created, began to run and ended, where that was asked for.
         referable: its Kubernetes objects that pods of other sources may refer to, where lives were asked for.
         invalid_nodes: names of nodes that are left out since they make no sense.
@@ -144,6 +145,7 @@ class Workload:
     recorded: tuple[Recorded | None, ...] = ()
     from_now: bool = False
     understood: str = field(default="", compare=False)
+    budgets: tuple[DisruptionBudget, ...] = ()
     lives: Lives = field(default=Lives(), compare=False)
     referable: tuple[KubernetesObject, ...] = field(default=(), compare=False)
     invalid_nodes: tuple[str, ...] = field(default=(), compare=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import strategies as st
-from tests.support.differential import acceptance, decisions
+from tests.support.differential import acceptance, decisions, preemption
 from tests.support.differential.clusters import Cluster
 from tests.support.differential.compare import compare
 from tests.support.differential.comparison import Findings, differences
@@ -110,6 +110,26 @@ def test_sequences_of_decisions_match_kube_scheduler(scheduler: Explainer) -> No
     assert min(total["tied"], total["sampled"]) >= 50
     plugins = sum((each.plugins for each in results.values()), Counter[str]())
     assert {plugin for plugin, count in plugins.items() if count >= 5} >= set(PLUGINS)
+
+
+@pytest.mark.minors
+def test_preemption_matches_kube_scheduler(scheduler: Explainer) -> None:
+    findings = preemption.Findings()
+    for seed in range(1, 400):
+        case = preemption.Case(seed)
+        case.compare(case.ask(scheduler), findings)
+    assert findings.differences == []
+    assert findings.counts["preempts"] >= 200
+    assert findings.counts["preempts against a budget"] >= 50
+
+
+def test_another_preemption_is_found(scheduler: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = preemption.Findings()
+    monkeypatch.setattr("steersman.policies.kube_scheduler.preemption._counted", lambda *_: ())
+    for seed in range(1, 40):
+        case = preemption.Case(seed)
+        case.compare(case.ask(scheduler), findings)
+    assert findings.differences
 
 
 def test_the_same_configurations_are_taken(scheduler: Explainer) -> None:

@@ -19,6 +19,23 @@ class Verdict(msgspec.Struct, frozen=True):
     code: str
 
 
+class Tried(msgspec.Struct, frozen=True):
+    """The dry run of a preemption on a node; see the Go type of that name."""
+
+    node: str
+    victims: list[str]
+    violations: int
+
+
+class PostFilter(msgspec.Struct, frozen=True):
+    """What preemption makes of a pod that fits nowhere; see the Go type `Preemption`."""
+
+    node: str
+    message: str
+    potential: list[str]
+    tried: list[Tried] | None = None
+
+
 class Decision(msgspec.Struct, frozen=True):
     """What kube-scheduler decides about a pod; see the Go type of that name."""
 
@@ -30,6 +47,7 @@ class Decision(msgspec.Struct, frozen=True):
     everywhere: Verdict | None = None
     scores: dict[str, dict[str, int]] | None = None
     total: dict[str, int] | None = None
+    preemption: PostFilter | None = None
     pod: dict[str, Any] | None = None
 
 
@@ -54,7 +72,8 @@ class Explainer:
         """Return decisions about pods in a cluster of objects.
 
         `more`: `configuration`, a KubeSchedulerConfiguration; `assume`, whether each pod counts where it was placed
-        when the next one is scheduled; `admitted`, whether the objects are wanted as the API server stores them.
+        when the next one is scheduled; `admitted`, whether the objects are wanted as the API server stores them;
+        `preemptFrom`, which of the potential nodes preemption tries first.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -25,6 +25,9 @@ NO_AFFINITY = "node(s) didn't match pod affinity rules"
 NO_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 NO_DEVICES = "cannot allocate all claims"
 NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+TOO_MANY, INSUFFICIENT = "Too many pods", "Insufficient "
+RESOLVABLE = frozenset({NO_PORTS, NO_DISK, NO_SPREAD, NO_ANTI_AFFINITY, NO_EXISTING})
+"""Reasons that may not hold once pods are removed, beside those of resources: kube-scheduler's code `Unschedulable`."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -71,6 +74,19 @@ def refusals(
     without = left & ~node.declaring_nodes(state.table, by_class)
     yield NO_DEVICES, without
     yield node.FEATURES, left & ~without & ~node.declaring_nodes(state.table, features)
+
+
+def resolvable(state: ClusterState, class_id: int, labels_id: int = 0) -> tuple[Mask, Mask]:
+    """Return [N] which nodes refuse a pod, and which of these may not do so once pods are removed from them."""
+    refused, may_fit = np.zeros((2, len(state.nodes)), dtype=np.bool_)
+    small = _too_small(state, class_id)
+    for why, where in refusals(state, class_id, labels_id):
+        refused |= where
+        if why == TOO_MANY or why.startswith(INSUFFICIENT):  # a node may have several of these reasons
+            may_fit |= where & ~small
+        elif why in RESOLVABLE:
+            may_fit |= where
+    return refused, may_fit
 
 
 def reasons_by_node(state: ClusterState, class_id: int, labels_id: int = 0) -> dict[str, tuple[str, ...]]:
@@ -147,14 +163,14 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
         short = left & (request[r] > arrays.free[:, r])
         refused |= short
         if r == PODS:
-            yield "Too many pods", short
+            yield TOO_MANY, short
         elif r < len(names):
-            yield f"Insufficient {names[r]}", short
+            yield f"{INSUFFICIENT}{names[r]}", short
         else:  # the column that no node offers
             # All unknown names share this column, so it does not say which one is lacking.
             for name, _ in requests.extended:
                 if name not in state.resources:
-                    yield f"Insufficient {name}", short
+                    yield f"{INSUFFICIENT}{name}", short
     if requests.gpu_count:
         devices = np.arange(arrays.gpu_free.shape[1]) < arrays.gpu_count[:, None]
         enough = ((arrays.gpu_free >= requests.gpu_milli) & devices).sum(axis=1)
@@ -165,8 +181,20 @@ def _by_resources(state: ClusterState, class_id: int, left: Mask) -> Refusing:
         offered = node.offering_nodes(state.table, requests.gpu_resource)
         short = left & ((enough < requests.gpu_count) | ~offered)
         refused |= short
-        yield f"Insufficient {shown_name(requests.gpu_resource)}", short
+        yield f"{INSUFFICIENT}{shown_name(requests.gpu_resource)}", short
     return left & ~refused
+
+
+def _too_small(state: ClusterState, class_id: int) -> Mask:
+    """Return [N] which nodes lack a resource or devices even without any pod."""
+    arrays, request, requests = state.arrays, state.class_arrays.request[class_id], state.classes[class_id].requests
+    compared = [r for r in range(len(request)) if r != PODS]
+    small: Mask = (request > arrays.allocatable)[:, compared].any(axis=1)
+    if requests.gpu_count:
+        counted = arrays.allocatable[:, state.class_arrays.gpu_column[class_id]]
+        there = np.where(counted > 0, counted, arrays.gpu_count)
+        small |= (there < requests.gpu_count) | ~node.offering_nodes(state.table, requests.gpu_resource)
+    return small
 
 
 def _by_rules(

@@ -19,6 +19,7 @@ from steersman.cluster.objects import selectors
 from steersman.cluster.objects.api.metadata import NodeImage, NodeObject, NodeSpec, NodeStatus, NodeTaint, ObjectMeta
 from steersman.cluster.objects.api.pods import (
     MAX_PORT,
+    NO_CONDITION,
     Affinity,
     Container,
     NodeAffinity,
@@ -239,6 +240,8 @@ def decode_pod(
         at_once=_count(annotations, AT_ONCE_KEY, ignored) or None,
         nominated=nominated_node(obj),
         preempts=spec.preemption_policy != "Never",
+        preempted=_is_preempted(obj),
+        started=unix_seconds(obj.status.start_time),
         # Last: those above fill it.
         ignored=tuple(ignored),
     )
@@ -247,6 +250,14 @@ def decode_pod(
 def nominated_node(obj: PodObject) -> str:
     """Return the node whose room kube-scheduler keeps for a pod that has none yet, "" for none."""
     return "" if obj.spec.node_name else obj.status.nominated_node_name or ""
+
+
+def _is_preempted(obj: PodObject) -> bool:
+    """Return whether a pod is being deleted to make room for another one, as kube-scheduler notes it."""
+    if not obj.metadata.deletion_timestamp:
+        return False
+    noted = next((each for each in obj.status.conditions or () if each.type == "DisruptionTarget"), NO_CONDITION)
+    return noted.status == "True" and noted.reason == "PreemptionByScheduler"
 
 
 def decode_requests(obj: PodObject, path: str = "", *, sharing: GpuSharing | None = None) -> model.Requests:

@@ -73,7 +73,6 @@ class Arguments:
 
     def check_others(self) -> None:
         """Raise FieldError for arguments of unknown plugins, and for unknown ones of those that change no decision."""
-        self.of("DefaultPreemption", api.DefaultPreemptionArgs, lambda *_: None)
         self.of("DynamicResources", api.DynamicResourcesArgs, lambda *_: None)
         for plugin, (_, where) in self._args.items():
             check_plugin(plugin, self._minor, where.removesuffix("args") + "name")
@@ -146,6 +145,16 @@ def _shape(points: Sequence[api.ShapePoint] | None, path: str) -> tuple[tuple[in
         if before[0] >= after[0]:
             raise FieldError(f"{path}[{i + 1}].utilization", f"must be above {before[0]}, that of the point before")
     return shape
+
+
+def candidates(args: api.DefaultPreemptionArgs, path: str) -> tuple[int, int]:
+    """Return how many candidates DefaultPreemption wants, see `KubeProfile`. Raises FieldError."""
+    percentage, least = args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute
+    stated = 10 if percentage is None else percentage, 100 if least is None else least
+    if stated == (0, 0):
+        where = f"{path}.minCandidateNodesAbsolute"
+        raise FieldError(where, "is 0, as is minCandidateNodesPercentage; one of them must be above 0")
+    return stated
 
 
 def balanced(args: api.BalancedArgs, path: str) -> tuple[str, ...]:

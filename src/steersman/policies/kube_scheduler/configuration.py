@@ -24,6 +24,7 @@ from steersman.policies.kube_scheduler.minors import NEWEST, rules_of
 from steersman.policies.kube_scheduler.plugins import MODELLED_FILTERS, enabled_plugins
 from steersman.policies.kube_scheduler.policy import KubeSchedulerPolicy
 from steersman.policies.kube_scheduler.profile import (
+    DEFAULT_CANDIDATES,
     MOST_FREE,
     PLUGINS,
     STORAGE,
@@ -183,7 +184,7 @@ def _parsed(raw: str, path: str) -> Mapping[str, Any]:
 
 def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
     plugins = profile.plugins or api.Plugins()
-    weights, filters = enabled_plugins(plugins, minor, f"{path}.plugins")
+    weights, filters, preempts = enabled_plugins(plugins, minor, f"{path}.plugins")
     arguments = read.Arguments(profile.plugin_config, minor, f"{path}.pluginConfig")
     spread = arguments.of("PodTopologySpread", api.SpreadArgs, read.default_spread)
     affinity = arguments.of("InterPodAffinity", api.InterPodAffinityArgs, lambda args, _: args)
@@ -191,6 +192,7 @@ def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
     fit, ignored = arguments.of("NodeResourcesFit", api.FitArgs, arguments.fit) or (ScoringStrategy(), frozenset())
     balanced = arguments.of("NodeResourcesBalancedAllocation", api.BalancedArgs, read.balanced) or ("cpu", "memory")
     shape = arguments.of(STORAGE, api.VolumeBindingArgs, arguments.storage_shape) or MOST_FREE
+    candidates = arguments.of("DefaultPreemption", api.DefaultPreemptionArgs, read.candidates) or DEFAULT_CANDIDATES
     arguments.check_others()
     for name in (*balanced, *(name for name, _ in fit.resources)):
         if is_ignored(name, ignored):
@@ -210,5 +212,6 @@ def _profile(profile: api.Profile, minor: str, path: str) -> KubeProfile:
         storage_shape=shape,
         added_preferences=preferred_nodes if weights.get("NodeAffinity") else (),
         ignored=ignored,
+        candidates=candidates if preempts else None,
         rules=ProfileRules(disabled, required_nodes, 1 if hard_weight is None else hard_weight),
     )

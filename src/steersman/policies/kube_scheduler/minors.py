@@ -27,6 +27,8 @@ class MinorRules:
     # placed. Before 1.37 `mergeAffinityTermNamespacesIfNotEmpty` changed a copy of the term.
     merges_namespaces: bool = True
     filters_features: bool = True  # whether NodeDeclaredFeatures is on by default
+    # Whether preemption reads the PodDisruptionBudgets of a pod up to the first that it violates, or all of them
+    stops_at_violation: bool = True
     scores_storage: bool = True  # whether VolumeBinding scores free storage (StorageCapacityScoring)
     without: frozenset[str] = frozenset()  # plugins of the newest minor that it does not know
     # Plugins, and extension points of theirs that they have in the newest minor alone
@@ -43,6 +45,7 @@ _PREFILTERS = frozenset((name, "preFilter") for name in ("NodeName", "NodeUnsche
 _1_36 = MinorRules(
     image_volumes=ADDED,
     merges_namespaces=False,
+    stops_at_violation=False,
     scores_storage=False,
     without=_SINCE_1_37,
     without_points=frozenset({"podGroupPostFilter"}),
@@ -57,6 +60,7 @@ MINORS = {
             image_volumes=UNCOUNTED,
             merges_namespaces=False,
             filters_features=False,
+            stops_at_violation=False,
             scores_storage=False,
             without=unknown,
             without_points=frozenset({"podGroupPostFilter", "placementGenerate", "placementScore"}),

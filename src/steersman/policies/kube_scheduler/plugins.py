@@ -91,8 +91,8 @@ def points_of(name: str, minor: str) -> list[str]:
     return [point for point in POINTS[name] if (name, point) not in MINORS[minor].lacks]
 
 
-def enabled_plugins(plugins: api.Plugins, minor: str, path: str) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the weights of the plugins that score, and those that filter. Raises FieldError."""
+def enabled_plugins(plugins: api.Plugins, minor: str, path: str) -> tuple[dict[str, int], frozenset[str], bool]:
+    """Return the weights of the plugins that score, those that filter, and whether it preempts. Raises FieldError."""
     multi = plugins.multi_point or api.PluginSet()
     for point, plugin_set in _sets(plugins):
         if point in MINORS[minor].without_points:
@@ -124,7 +124,9 @@ def enabled_plugins(plugins: api.Plugins, minor: str, path: str) -> tuple[dict[s
     scores = _at_point(chosen, plugins.score or api.PluginSet(), lambda name: SCORE in points_of(name, minor))
     _check_prepared(scores, _at_point(chosen, plugins.pre_score or api.PluginSet(), lambda _: True), SCORE, path)
     # kube-scheduler takes a weight of 0 for 1.
-    return {name: weight or 1 for name, weight in scores.items()}, frozenset(filters)
+    weights = {name: weight or 1 for name, weight in scores.items()}
+    after = _at_point(chosen, plugins.post_filter or api.PluginSet(), lambda _: True)
+    return weights, frozenset(filters), "DefaultPreemption" in after
 
 
 def _sets(plugins: api.Plugins) -> Iterator[tuple[str, api.PluginSet]]:

@@ -29,6 +29,7 @@ WEIGHTS = (3, 2, 1, 2, 2, 1, 1)  # kube-scheduler's default weights of `PLUGINS`
 NO_RULES = ProfileRules()
 STORAGE = "VolumeBinding"  # a further plugin, on live clusters alone (`kubernetes.volumes`)
 MOST_FREE = ((0, 100), (100, 0))  # default shape of VolumeBinding: the more storage is free, the better
+DEFAULT_CANDIDATES = (10, 100)  # of preemption, see `KubeProfile.candidates`
 LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY = range(3)  # scoring strategies of NodeResourcesFit
 STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 
@@ -77,6 +78,9 @@ class KubeProfile:
     # Resources that NodeResourcesFit does not check (`ignoredResources`), and with a slash at the end their groups
     # (`ignoredResourceGroups`)
     ignored: frozenset[str] = frozenset()
+    # How many candidates preemption wants, in percent of the nodes that pods could be removed from and at least; None:
+    # the profile does not preempt
+    candidates: tuple[int, int] | None = DEFAULT_CANDIDATES
     rules: ProfileRules = NO_RULES  # what changes about the constraints of pods
     minor: MinorRules = MINORS[NEWEST]  # how the minor of Kubernetes decides; set by `of_minor`
 

@@ -142,6 +142,28 @@ class PodGroup(ManifestObject, frozen=True):
     spec: PodGroupSpec = PodGroupSpec()
 
 
+class BudgetSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """`spec` of a PodDisruptionBudget: numbers, or percentages such as `50%`."""
+
+    selector: LabelSelector | None = None
+    min_available: Replicas | str | None = None
+    max_unavailable: Replicas | str | None = None
+
+
+class BudgetStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """`status` of a PodDisruptionBudget: when pods were evicted, by name, is not read."""
+
+    disruptions_allowed: Replicas | None = None
+    disrupted_pods: dict[str, Any] | None = None
+
+
+class BudgetObject(ManifestObject, frozen=True):
+    """A PodDisruptionBudget."""
+
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
 class PriorityClass(msgspec.Struct, frozen=True, rename="camel"):
     """A PriorityClass."""
 

@@ -194,7 +194,7 @@ class VolumeBindingArgs(PluginArgs, frozen=True):
 
 
 class DefaultPreemptionArgs(PluginArgs, frozen=True):
-    """Arguments of DefaultPreemption, which change no placement here."""
+    """Arguments of DefaultPreemption."""
 
     min_candidate_nodes_percentage: Percentage | None = None
     min_candidate_nodes_absolute: Count | None = None

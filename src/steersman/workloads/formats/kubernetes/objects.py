@@ -22,7 +22,7 @@ from steersman.core.counting import counted, first_names
 from steersman.core.errors import InputError
 from steersman.workloads.files import YAML_SUFFIXES
 from steersman.workloads.formats.base import FormatContent, Losses, WorkloadFormat
-from steersman.workloads.formats.kubernetes import admission, claims, controllers
+from steersman.workloads.formats.kubernetes import admission, budgets, claims, controllers
 from steersman.workloads.formats.kubernetes.admission import limits_of, quantities
 from steersman.workloads.formats.kubernetes.custom_resources import CustomResources, is_described
 from steersman.workloads.formats.kubernetes.expansion import MADE, Expanded, Expansion
@@ -315,6 +315,8 @@ def _check(obj: KubernetesObject) -> None:
         controllers.selector_of(obj)
     elif obj.kind == "LimitRange":
         limits_of(typed, obj.name)
+    elif obj.kind == budgets.KIND:
+        budgets.check(obj)
     elif obj.kind == "RuntimeClass":
         quantities(typed.overhead.pod_fixed, "overhead.podFixed")
     elif obj.kind in claims.DEVICE_KINDS:

@@ -98,6 +98,7 @@ KINDS: Mapping[str, KindSpec] = MappingProxyType(
         "Job": KindSpec(controllers.Job, ("batch",)),
         "CronJob": KindSpec(ManifestObject, ("batch",)),
         "PriorityClass": KindSpec(controllers.PriorityClass, ("scheduling.k8s.io",)),
+        "PodDisruptionBudget": KindSpec(controllers.BudgetObject, ("policy",)),
         "RuntimeClass": KindSpec(controllers.RuntimeClass, ("node.k8s.io",)),
         "HorizontalPodAutoscaler": KindSpec(controllers.HorizontalPodAutoscaler, ("autoscaling",)),
         "PersistentVolume": KindSpec(claims.Volume, ("",)),
