@@ -182,7 +182,7 @@ def _as_they_run(source: Workload) -> list[Pod]:
 def _snapshot_of(cluster: ClusterOptions) -> Workload:
     from steersman.live.recorder.snapshot import take_snapshot
 
-    return run_with_client(cluster.find(), lambda client: take_snapshot(client, "the cluster", free=False))
+    return run_with_client(cluster.find(), lambda client: take_snapshot(client, "the cluster", budgets=True))
 
 
 def _measure(file: Path, cluster: Workload) -> TelemetryCollector:

@@ -12,6 +12,7 @@ from steersman.cluster.constraints.node import holds
 from steersman.cluster.model import (
     MODEL_LABELS,
     Constraints,
+    DisruptionBudget,
     ExclusiveVolume,
     Node,
     NodeSelectorTerm,
@@ -31,6 +32,7 @@ from steersman.kubernetes.watch import REFUSALS
 from steersman.live.runtime.listing import ALL_PODS, NODES, decode_objects, documents, example, list_device_offers
 from steersman.orders.order import recurring_owner
 from steersman.workloads.files import YAML_SUFFIXES
+from steersman.workloads.formats.kubernetes.budgets import KIND, budgets_of
 from steersman.workloads.formats.kubernetes.claims import offer_warnings
 from steersman.workloads.formats.kubernetes.controllers import services_to_objects
 from steersman.workloads.formats.kubernetes.objects import Objects, write_workload
@@ -40,6 +42,7 @@ from steersman.workloads.warnings import annotation_warnings
 from steersman.workloads.workload import SpreadSelectors, Workload
 
 DIGEST_BYTES = 8
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 COMPARING = ("Gt", "Lt")
 
 
@@ -182,10 +185,11 @@ class _Mask:
         return tuple(sorted(masked, key=lambda each: (each.key, each.operator, each.values)))
 
 
-async def take_snapshot(client: Client, name: str, *, free: bool = False) -> Workload:
+async def take_snapshot(client: Client, name: str, *, free: bool = False, budgets: bool = False) -> Workload:
     """Return the cluster as it is: running pods first, in order of creation, then waiting ones.
 
-    With `free` running pods lose their nodes, except those of DaemonSets and static ones.
+    With `free` running pods lose their nodes, except those of DaemonSets and static ones. With `budgets` it has the
+    PodDisruptionBudgets, too.
     """
     nodes = decode_objects(documents(await client.list(NODES), "Node"))
     listed = await client.list(ALL_PODS)
@@ -208,8 +212,9 @@ async def take_snapshot(client: Client, name: str, *, free: bool = False) -> Wor
     offers = await list_device_offers(client, {node.name for node in nodes.nodes})
     devices = offer_warnings(offers, pods)
     pods = [offers.pod(pod) for pod in pods]
-    warnings = (*odd, *there.warnings, *missing, *devices, *annotation_warnings(pods))
-    return Workload(name, tuple(map(offers.node, nodes.nodes)), tuple(pods), services, warnings)
+    found, unknown = await _budgets(client) if budgets else ((), ())
+    warnings = (*odd, *there.warnings, *missing, *unknown, *devices, *annotation_warnings(pods))
+    return Workload(name, tuple(map(offers.node, nodes.nodes)), tuple(pods), services, warnings, budgets=found)
 
 
 async def identity(client: Client) -> str:
@@ -249,6 +254,16 @@ def _as_pod(pod: Pod, stored: LivePod, *, free: bool) -> Pod:
     if not free or belongs_to_node(pod):
         return pod
     return replace(pod.unbound(), gpu_devices=())
+
+
+async def _budgets(client: Client) -> tuple[tuple[DisruptionBudget, ...], tuple[str, ...]]:
+    try:
+        listed = documents(await client.list(BUDGETS), KIND, "policy/v1")
+    except ApiError as error:
+        if error.status not in REFUSALS:
+            raise
+        return (), (f"no permission to list {KIND}s; whom kube-scheduler preempts may differ by them",)
+    return budgets_of(Objects(listed).objects), ()
 
 
 async def _services(client: Client, pods: Sequence[Pod]) -> tuple[SpreadSelectors, tuple[str, ...]]:

@@ -169,6 +169,20 @@ class RunnerUp(Struct, kw_only=True):
     points: float
 
 
+class PreemptedPods(Struct, kw_only=True, rename="camel"):
+    """Pods that kube-scheduler would preempt on a node.
+
+    Attributes:
+        node: the node.
+        pods: NAMESPACE/NAME, the most important first.
+        violations: how many of them a PodDisruptionBudget would keep.
+    """
+
+    node: str
+    pods: list[str]
+    violations: int
+
+
 class Explanation(Struct, kw_only=True, rename="camel"):
     """Response of `POST /v1/explain`.
 
@@ -191,7 +205,9 @@ class Explanation(Struct, kw_only=True, rename="camel"):
         refused: number of nodes the pod does not fit, by reason, in kube-scheduler's words.
         other_gpus: a sentence on nodes that offer GPUs by other names than the pod requests, "" if there are none.
         nodes: number of nodes.
-        preemption: a sentence if kube-scheduler may preempt others for the pod, "" if not.
+        preemption: a sentence on whom kube-scheduler would preempt for a pod that fits nowhere, or why nobody; "" if
+            there is no pod of lower priority.
+        preempted: the same: nodes of which it takes one by chance, with the pods there.
         not_scheduled: why no scheduler that asks this policy places the pod now, "" if it may be placed.
     """
 
@@ -211,6 +227,7 @@ class Explanation(Struct, kw_only=True, rename="camel"):
     compared_with: str = ""
     other_gpus: str = ""
     preemption: str = ""
+    preempted: list[PreemptedPods] = []
     not_scheduled: str = ""
 
 

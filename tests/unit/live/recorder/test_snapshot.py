@@ -25,6 +25,7 @@ from steersman.workloads.workload import RunningPods, SpreadSelectors, Workload
 
 SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 SYSTEM = PODS.replace("default", "kube-system")
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 def full(double: LiveDouble) -> None:
@@ -127,6 +128,20 @@ async def test_resource_slice_devices_count(double: LiveDouble, client: Client) 
     (by_class,) = (each for each in found.pods if each.name == "by-class")
     assert (by_class.requests.gpu_count, by_class.requests.gpu_resource) == (1, "nvidia.com/gpu")
     assert by_class.constraints.node_features == found.nodes[1].features == (implicit,)
+
+
+@with_double
+async def test_disruption_budgets_are_read_where_they_may_be(double: LiveDouble, client: Client) -> None:
+    full(double)
+    spec, status = {"selector": {"matchLabels": {"app": "web"}}}, {"disruptionsAllowed": 2}
+    double.put(BUDGETS, {"metadata": {"name": "web"}, "spec": spec, "status": status})
+    assert (await snapshot.take_snapshot(client, "mine")).budgets == ()
+    (budget,) = (await snapshot.take_snapshot(client, "mine", budgets=True)).budgets
+    assert (budget.namespace, budget.name, budget.allowed) == ("default", "web", 2)
+    double.fault = failing(403, "poddisruptionbudgets")
+    found = await snapshot.take_snapshot(client, "mine", budgets=True)
+    assert found.budgets == ()
+    assert found.warnings[-1].startswith("no permission to list PodDisruptionBudgets; whom kube-scheduler preempts")
 
 
 @with_double

@@ -12,15 +12,16 @@ import numpy as np
 from steersman.cluster.constraints.reasons import counted, other_gpus
 from steersman.cluster.model import Pod
 from steersman.cluster.pod_query import OwnerPods, PodQuery
-from steersman.cluster.provisional import RunningPodArrays, preemption, with_nominated
+from steersman.cluster.provisional import with_nominated
 from steersman.cluster.state import ClusterState
-from steersman.live.service.messages import Explanation, FeatureContribution, RunnerUp, ScoreInputs
+from steersman.live.service.messages import Explanation, FeatureContribution, PreemptedPods, RunnerUp, ScoreInputs
 from steersman.live.service.scoring.node_scorer import InvalidRequestError, NodeScorer, Pods, cluster_of, running_pod
 from steersman.live.service.scoring.unknown_pods import TimeBudget, UnusualPodError
 from steersman.policies.base import Contribution, Policy, renamed
 from steersman.policies.decision.decider import Decider
 from steersman.policies.decision.live_core import ClusterView
 from steersman.policies.decision.selection import NodeRule
+from steersman.policies.kube_scheduler.preemption import ClusterPods, preempt
 from steersman.policies.kube_scheduler.spreading import scheduled_by
 from steersman.policies.node_metrics import Telemetry
 from steersman.simulation.run import Simulator
@@ -117,8 +118,19 @@ def explain_placed(
     result = explanation(policy.name, node_scorer, query)
     result.member, result.choice, result.refused = member, choice, refused
     result.not_scheduled = why_not_scheduled(pod)
-    if not result.node:
-        result.preemption = preemption(state, RunningPodArrays.of(state, running), pod.unbound())
+    if not result.node and any(each.priority < pod.priority for each in running):
+        there = ClusterPods(running, waiting, workload.budgets)
+        kube, decider = policy.selection.kube, node_scorer.decider.live
+        found = preempt(state, lambda: decider.decider, there, pod.unbound(), kube)
+        result.preemption = found.sentence(pod)
+        result.preempted = [
+            PreemptedPods(
+                node=each.node,
+                pods=[f"{victim.namespace}/{victim.name}" for victim in each.victims],
+                violations=each.violations,
+            )
+            for each in found.choices
+        ]
     return result
 
 
