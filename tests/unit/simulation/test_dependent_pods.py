@@ -23,6 +23,7 @@ from steersman.cluster.model import (
 )
 from steersman.core.errors import SteersmanError
 from steersman.live.service.scoring.explanation import explain_pod
+from steersman.policies.kube_scheduler.preemption import NO_ROOM
 from steersman.policies.registry import resolve
 from steersman.simulation.arrivals import schedule
 from steersman.simulation.prediction.moment import moment_of
@@ -426,21 +427,24 @@ def occupied(high: Pod, low_cpu: float = 4, **low: Any) -> Workload:
     return Workload("w", (node("n"),), (running, high), recorded=(Recorded("n"), None), from_now=True)
 
 
+NOBODY = "preempt no pod for default/high:"
 PREEMPTS = "kube-scheduler may preempt pods of lower priority on n for default/high, which steersman does not do."
 
 
 @pytest.mark.parametrize(
-    ("high", "low", "preempts"),
+    ("high", "low", "preempts", "explained"),
     [
-        (pod("high", 3, priority=5), {}, True),
-        (pod("high", 3, priority=5, preempts=False), {}, False),
-        (pod("high", 3, priority=5), {"priority": 5}, False),
-        (pod("high", 5, priority=5), {}, False),
-        (pod("high", 3, near("nothing"), priority=5), {}, False),
-        (pod("high", 2, priority=5), {"low_cpu": 2}, False),
+        (pod("high", 3, priority=5), {}, True, "preempt default/low on node n, which steersman does not do."),
+        (pod("high", 3, priority=5, preempts=False), {}, False, f"{NOBODY} preemptionPolicy: Never."),
+        (pod("high", 3, priority=5), {"priority": 5}, False, ""),
+        (pod("high", 5, priority=5), {}, False, f"{NOBODY} no node would take it, whatever pods were removed."),
+        (pod("high", 3, near("nothing"), priority=5), {}, False, f"{NOBODY} {NO_ROOM}."),
+        (pod("high", 2, priority=5), {"low_cpu": 2}, False, ""),
     ],
 )
-def test_a_pod_that_could_preempt_others_is_named(high: Pod, low: dict[str, Any], preempts: bool) -> None:
+def test_a_pod_that_could_preempt_others_is_named(
+    high: Pod, low: dict[str, Any], preempts: bool, explained: str
+) -> None:
     workload = occupied(high, **low)
     result = run(workload)
     assert any("preempt" in warning and warning.endswith(": high") for warning in result.warnings) == preempts
@@ -449,7 +453,8 @@ def test_a_pod_that_could_preempt_others_is_named(high: Pod, low: dict[str, Any]
     queue = predict_queue(moment_of(workload, 0.0), resolve("fgd"), rollouts=2)
     assert (f"no pod is preempted: {PREEMPTS}" in queue.assumptions) == preempts
     bound_low = replace(workload, pods=(workload.pods[0].bound("n"), high), recorded=())
-    assert explain_pod(resolve("fgd"), bound_low, 1).preemption == (PREEMPTS if preempts else "")
+    sentence = f"kube-scheduler would {explained}" if explained else ""
+    assert explain_pod(resolve("fgd"), bound_low, 1).preemption == sentence
 
 
 def test_victims_free_what_others_of_their_priority_refuse() -> None:
