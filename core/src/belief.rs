@@ -28,10 +28,9 @@ const OWNER_STATED: usize = 11;
 const FOLLOWED: [&[usize]; 3] = [&[OWNER], &[OWNER_IMAGE_REQUESTS, OWNER_REQUESTS], &[OWNER_STATED]];
 /// Two histograms of each level, and that of all pods smoothed.
 const HISTOGRAMS: usize = 2 * (LEVELS + FOLLOWED.len()) + 1;
-/// Weights differ by how many pods a histogram has, in octaves: 0, 1 to 2, 3 to 6, 7 to 14, 15 to 30, more. They differ by
-/// whether a pod of the owner has ended, too: what others do tells little of one that is known.
+/// Weights differ by how many pods a histogram has, in octaves: 0, 1 to 2, 3 to 6, 7 to 14, 15 to 30, more.
 const AMOUNTS: usize = 6;
-pub const WEIGHTS: usize = 2 * HISTOGRAMS * AMOUNTS;
+pub const WEIGHTS: usize = HISTOGRAMS * AMOUNTS;
 
 pub const BINS_PER_OCTAVE: f64 = 2.0;
 /// From 1 s to 2^24 s, 194 days.
@@ -48,7 +47,6 @@ const KEPT: f64 = 0.7;
 const LEAST: f32 = 1e-4;
 /// Share of a pod that counts in each neighbouring bin.
 const NEIGHBOUR: f64 = 0.1;
-/// Weights at first, but none of what others than the owner do where that is known.
 const FIRST_WEIGHT: f64 = 0.1;
 const STEP: f64 = 0.02;
 const FIRST_SQUARES: f64 = 0.01;
@@ -161,7 +159,7 @@ struct Mixture {
 #[derive(Clone)]
 pub struct Belief {
     groups: Vec<Group>,
-    /// [2, HISTOGRAMS, AMOUNTS], and the sums of the squares of their gradients.
+    /// [HISTOGRAMS, AMOUNTS], and the sums of the squares of their gradients.
     weights: Vec<f64>,
     squares: Vec<f64>,
     /// Pods that ended.
@@ -170,14 +168,9 @@ pub struct Belief {
 
 impl Default for Belief {
     fn default() -> Self {
-        let weight = |number: usize| {
-            let level = number / AMOUNTS % HISTOGRAMS / 2;
-            let is_of_owner = (NAMESPACE + 2..LEVELS + FOLLOWED.len()).contains(&level);
-            if number < WEIGHTS / 2 || is_of_owner { FIRST_WEIGHT } else { 0.0 }
-        };
         Belief {
             groups: vec![EMPTY],
-            weights: (0..WEIGHTS).map(weight).collect(),
+            weights: vec![FIRST_WEIGHT; WEIGHTS],
             squares: vec![FIRST_SQUARES; WEIGHTS],
             ended: 0,
         }
@@ -332,8 +325,7 @@ impl Belief {
         let mut mixture = Mixture { p: [0.0; BINS], parts: Vec::with_capacity(HISTOGRAMS) };
         let of_base = base.map(libm::log);
         let octave = |pods: f64| (libm::log2(pods + 1.0) as usize).min(AMOUNTS - 1);
-        let first = if self.pods(keys[OWNER]) > 0.0 { HISTOGRAMS } else { 0 };
-        mixture.parts.push(((first + HISTOGRAMS - 1) * AMOUNTS, of_base));
+        mixture.parts.push(((HISTOGRAMS - 1) * AMOUNTS, of_base));
         let followers = FOLLOWED.map(|levels| self.groups[followed_group(keys, levels)].following());
         let levels = keys.iter().map(|&key| Some(&self.groups[key].seen)).chain(followers);
         for (level, seen) in levels.enumerate() {
@@ -348,7 +340,7 @@ impl Belief {
                     0.0 => of_base[k] + share,
                     pods_here => libm::log((pods_here + PRIOR_PODS[1] * base[k]) / (pods + PRIOR_PODS[1])),
                 });
-                mixture.parts.push(((first + 2 * level + speed) * AMOUNTS + octave(*pods), logs));
+                mixture.parts.push(((2 * level + speed) * AMOUNTS + octave(*pods), logs));
             }
         }
         for (number, logs) in &mixture.parts {

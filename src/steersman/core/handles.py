@@ -30,7 +30,7 @@ LEVELS = 12
 """Ways in which pods are alike, by which run times are told apart, see `core/src/run_times.rs`."""
 GROUP_PARTS = 5
 """Numbers that tell a group of run times, see `CoreRunTimes`."""
-BELIEF_WEIGHTS = 372
+BELIEF_WEIGHTS = 186
 """Weights of the histograms, see `core/src/belief.rs`."""
 
 Integers = npt.NDArray[np.int64]
