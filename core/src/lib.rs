@@ -15,6 +15,7 @@ mod decide;
 mod deployments;
 mod engine;
 mod episode;
+mod evictions;
 mod formula;
 mod fragmentation;
 mod heap;

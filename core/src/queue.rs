@@ -24,9 +24,10 @@ pub enum Overtaking {
 #[derive(Clone)]
 pub struct QueuedPod {
     given: f64,
-    /// What it requests, in the unit of the cluster's size; of the first pod of a gang also what the gang does.
+    /// What it requests, in the unit of the cluster's size.
     pub size: f64,
-    total: f64,
+    /// What its gang requests.
+    pub total: f64,
     account: usize,
     /// Shares of the cluster's GPUs, CPUs and memory, if the order asks for them.
     shares: [f64; 3],
@@ -39,7 +40,12 @@ pub struct QueuedPod {
     /// Estimated seconds that were stated.
     stated: Option<f64>,
     keys: Keys,
+    /// Seconds that it has done and those of its restart, once it was evicted.
+    evicted: Option<(f64, f64)>,
 }
+
+/// What goes after all that was not evicted has this added to its time in seconds.
+const EVICTED: f64 = 1e10;
 
 /// Equal pods, the oldest first.
 #[derive(Clone)]
@@ -153,10 +159,38 @@ impl Queue {
     }
 
     fn estimate_of(&mut self, a: usize) -> Estimate {
-        match self.pods[a].stated {
+        let whole = match self.pods[a].stated {
             Some(median) => Estimate { median, spread: 0.0 },
             None => self.history.estimate(&self.pods[a].keys),
+        };
+        match self.pods[a].evicted {
+            None => whole,
+            // One that has outrun its estimate is expected to run for as long again.
+            Some((done, restart)) => {
+                let left = if whole.median > done { whole.median - done } else { done };
+                Estimate { median: restart + left, ..whole }
+            }
         }
+    }
+
+    /// Let a gang's first pod wait again, in a group of its own, since it differs from all others.
+    pub fn push_evicted(&mut self, a: usize, done: f64, restart: f64) {
+        if self.pods[a].evicted.is_none() {
+            let shape = self.groups[self.pods[a].group].shape;
+            self.pods[a].group = self.groups.len();
+            self.groups.push(Group { pods: VecDeque::new(), shape, place: 0, may_start: None, score: 0.0 });
+        }
+        self.pods[a].evicted = Some((done, restart));
+        self.push(a);
+    }
+
+    pub fn was_evicted(&self, a: usize) -> bool {
+        self.pods[a].evicted.is_some()
+    }
+
+    /// Count a pod that was evicted no more.
+    pub fn note_eviction(&mut self, a: usize) {
+        self.use_shares(a, -1.0);
     }
 
     /// Count a pod that starts, of the gang whose first pod is `leader`.
@@ -210,6 +244,7 @@ impl Queue {
         match self.order {
             // Where the host chooses, others overtake by age.
             Order::Given | Order::External => return pod.given,
+            Order::Las => return pod.time + if pod.evicted.is_some() { EVICTED } else { 0.0 },
             Order::Fair => return self.usage[pod.account].into_iter().fold(f64::NEG_INFINITY, f64::max),
             _ => {}
         }
@@ -322,6 +357,7 @@ fn read_pods(arrays: &Arrays, count: usize, groups: usize, histories: usize) -> 
             group: group[a],
             stated: (!stated[a].is_nan()).then_some(stated[a]),
             keys: key,
+            evicted: None,
         });
     }
     Ok(pods)
@@ -347,6 +383,7 @@ mod tests {
             group: a % groups,
             stated: None,
             keys: [0; LEVELS],
+            evicted: None,
         };
         let group =
             |g: usize| Group { pods: VecDeque::new(), shape: g % 3, place: 0, may_start: None, score: (g % 4) as f64 };

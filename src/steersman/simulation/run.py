@@ -21,7 +21,7 @@ from steersman.cluster.provisional import RunningPodArrays, preemption, with_nom
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
-from steersman.core.handles import NOWHERE, CoreEngine, Standing, Stop
+from steersman.core.handles import LOST, NOWHERE, CoreEngine, Standing, Stop
 from steersman.objectives.registry import WeightedObjectives
 from steersman.objectives.summary import fragmented_milli, summary_of
 from steersman.orders.order import AGE
@@ -540,7 +540,8 @@ class Execution:
 
     def _waits(self, record: event_arrays.EventRecord) -> Waits:
         pods, simulator = self.plan.pods, self.simulator
-        return waits_of(record, self.plan.duration, simulator._demand[pods], simulator._devices[pods])
+        lost = self.engine.accounts(len(pods))[:, LOST] if self.described.evicts else None
+        return waits_of(record, self.plan.duration, simulator._demand[pods], simulator._devices[pods], lost)
 
     def result(
         self, protocol: Protocol, seed: int, ratio: float, objectives: Sequence[WeightedObjectives] = ()
