@@ -42,6 +42,8 @@ struct Arrival {
     has_left: bool,
     leaves: f64,
     started: f64,
+    /// Since when it waits, or waited.
+    since: f64,
 }
 
 /// What is alike for pods of a class, and for gangs of as many of them.
@@ -54,6 +56,8 @@ struct Shape {
     /// The pass in which it was last found to fit nowhere, and to fit nowhere beside the reservation.
     infeasible_in: Option<u64>,
     infeasible_beside: Option<u64>,
+    /// The pass in which it was last looked whether pods may be evicted for it, and whether they may.
+    may_evict: Option<(u64, bool)>,
 }
 
 /// A controller with a limited number of pods at a time.
@@ -693,8 +697,8 @@ impl Engine {
         }
         if let Some(g) = group {
             // Marked only where nothing but the nodes refused it, or these and a reservation that it would delay.
-            // What was evicted has nothing evicted, which others of its shape may have.
-            let is_alone = is_allowed && !is_masked && !self.queue.was_evicted(arrival);
+            // Others of its shape may have something evicted that it may not.
+            let is_alone = is_allowed && !is_masked && (starts || !self.may_evict(shape, time));
             if is_alone && !starts && comes_after && !self.decider.asks_host() {
                 self.shapes[shape].infeasible_beside = Some(self.passes);
             }
@@ -905,7 +909,8 @@ impl Engine {
             self.note(time, a, Outcome::Bound);
         }
         if let Some(all) = &mut self.evictions {
-            all.start(arrival, self.queue.pods[arrival].total, time);
+            let waited = time - self.arrivals[arrival].since;
+            all.start(arrival, self.queue.pods[arrival].total, waited, time);
         }
     }
 
@@ -960,6 +965,7 @@ impl Engine {
         };
         self.created = Some(pod);
         self.arrivals[pod].time = self.arrivals[arrival].leaves;
+        self.arrivals[pod].since = self.arrivals[pod].time;
         self.queue.pods[pod].time = self.arrivals[pod].time;
         self.controllers[k].delayed = self.arrivals[pod].following.filter(|&following| following < self.arrived);
     }
@@ -1136,7 +1142,7 @@ impl Engine {
                     continue;
                 }
                 let a = self.queue.first(g);
-                let evicts = may_evict && !self.queue.was_evicted(a);
+                let evicts = may_evict && !self.queue.is_second(a, time);
                 let starts = is_new || evicts || (in_time && self.may_overtake(a, time));
                 if !starts && !self.decider.terms.has_rules(c, self.arrivals[a].labels) {
                     continue;
@@ -1286,8 +1292,13 @@ fn read_evictions(
 fn read_shapes(arrays: &Arrays) -> Result<Vec<Shape>> {
     let infeasible: Vec<bool> = arrays.list("run.infeasible")?;
     let lifted: Vec<bool> = arrays.list_of("run.lifted", infeasible.len())?;
-    let shape =
-        |(is_infeasible, is_lifted)| Shape { is_infeasible, is_lifted, infeasible_in: None, infeasible_beside: None };
+    let shape = |(is_infeasible, is_lifted)| Shape {
+        is_infeasible,
+        is_lifted,
+        infeasible_in: None,
+        infeasible_beside: None,
+        may_evict: None,
+    };
     Ok(infeasible.into_iter().zip(lifted).map(shape).collect())
 }
 
@@ -1323,6 +1334,7 @@ fn read_arrivals(arrays: &Arrays, decider: &Decider, shapes: usize, controllers:
             has_left: false,
             leaves: 0.0,
             started: 0.0,
+            since: time[a],
         });
     }
     Ok(arrivals)

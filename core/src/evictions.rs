@@ -24,8 +24,8 @@ pub struct Rules {
     pub per_hour: usize,
     /// What evictions for a pod may cost at most, as a share of the service that it attains in the first queue.
     pub worth: f64,
-    /// Seconds that each unit of size counts which victims free beyond what is requested.
-    pub surplus: f64,
+    /// Seconds of waiting since its eviction after which a job is in the first queue again.
+    pub most_wait: f64,
 }
 
 /// What an arrival has done and lost. `served = done + lost` but for a run that goes on.
@@ -116,6 +116,8 @@ pub struct Evictions {
     runs: Vec<u32>,
     is_running: Vec<bool>,
     coming: BinaryHeap<Reverse<Ready>>,
+    /// When jobs that were evicted are in the first queue again.
+    returning: BinaryHeap<Reverse<Ready>>,
     /// By node: the first pods of jobs there that may be evicted, each once.
     pub ready: Vec<Vec<usize>>,
     /// Nodes with such jobs, and where each is among them.
@@ -153,13 +155,14 @@ impl Evictions {
                 least_run: settings[2],
                 per_hour: settings[3] as usize,
                 worth: settings[4],
-                surplus: settings[5],
+                most_wait: settings[5],
             },
             accounts: interval.iter().zip(&restart).map(account).collect(),
             leader,
             runs: vec![0; count],
             is_running: vec![false; count],
             coming: BinaryHeap::new(),
+            returning: BinaryHeap::new(),
             ready: vec![Vec::new(); nodes],
             nodes: Vec::new(),
             place: vec![0; nodes],
@@ -179,8 +182,9 @@ impl Evictions {
         self.rules.threshold / libm::pow(size.max(1e-9), self.rules.exponent)
     }
 
-    /// Let a job that starts be evicted once it has run for long enough.
-    pub fn start(&mut self, leader: usize, size: f64, time: f64) {
+    /// Let a job that starts be evicted once it has run for long enough: as long as it has waited, at least, so that
+    /// what needs much room does not lose it soon.
+    pub fn start(&mut self, leader: usize, size: f64, waited: f64, time: f64) {
         let account = &self.accounts[leader];
         if account.interval.is_none() {
             return;
@@ -188,8 +192,8 @@ impl Evictions {
         let left = self.first_seconds(size) - account.served;
         self.runs[leader] += 1;
         self.is_running[leader] = true;
-        let ready = Ready { time: time + left.max(self.rules.least_run), leader, run: self.runs[leader] };
-        self.coming.push(Reverse(ready));
+        let time = time + left.max(self.rules.least_run).max(waited);
+        self.coming.push(Reverse(Ready { time, leader, run: self.runs[leader] }));
     }
 
     /// Let a job be evicted no more, whose pods are on these nodes.
@@ -219,6 +223,31 @@ impl Evictions {
             self.coming.pop();
         }
         f64::INFINITY
+    }
+
+    /// Let a job that is evicted be in the first queue again after some time; return when.
+    pub fn return_at(&mut self, leader: usize, now: f64) -> f64 {
+        let time = now + self.rules.most_wait;
+        self.returning.push(Reverse(Ready { time, leader, run: self.runs[leader] }));
+        time
+    }
+
+    /// When the next job that waits since its eviction is in the first queue again.
+    pub fn next_return(&mut self) -> f64 {
+        while let Some(Reverse(next)) = self.returning.peek() {
+            if !self.is_running[next.leader] && self.runs[next.leader] == next.run {
+                return next.time;
+            }
+            self.returning.pop();
+        }
+        f64::INFINITY
+    }
+
+    /// Forget returns up to now.
+    pub fn pass_returns(&mut self, now: f64) {
+        while self.next_return() <= now {
+            self.returning.pop();
+        }
     }
 
     /// The next job that may be evicted by now; its nodes are to be added by `add`.

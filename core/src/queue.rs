@@ -40,12 +40,21 @@ pub struct QueuedPod {
     /// Estimated seconds that were stated.
     stated: Option<f64>,
     keys: Keys,
-    /// Seconds that it has done and those of its restart, once it was evicted.
-    evicted: Option<(f64, f64)>,
+    evicted: Option<Evicted>,
 }
 
-/// What goes after all that was not evicted has this added to its time in seconds.
-const EVICTED: f64 = 1e10;
+/// What an evicted pod comes back with.
+#[derive(Clone, Copy)]
+pub struct Evicted {
+    /// Seconds of work that are saved, and of the restart.
+    pub done: f64,
+    pub restart: f64,
+    /// When it goes before others again as if it had never run.
+    pub returns: f64,
+}
+
+/// Pods of the second queue have this added to their times in seconds.
+const SECOND: f64 = 1e10;
 
 /// Equal pods, the oldest first.
 #[derive(Clone)]
@@ -166,7 +175,7 @@ impl Queue {
         match self.pods[a].evicted {
             None => whole,
             // One that has outrun its estimate is expected to run for as long again.
-            Some((done, restart)) => {
+            Some(Evicted { done, restart, .. }) => {
                 let left = if whole.median > done { whole.median - done } else { done };
                 Estimate { median: restart + left, ..whole }
             }
@@ -174,18 +183,19 @@ impl Queue {
     }
 
     /// Let a gang's first pod wait again, in a group of its own, since it differs from all others.
-    pub fn push_evicted(&mut self, a: usize, done: f64, restart: f64) {
+    pub fn push_evicted(&mut self, a: usize, evicted: Evicted) {
         if self.pods[a].evicted.is_none() {
             let shape = self.groups[self.pods[a].group].shape;
             self.pods[a].group = self.groups.len();
             self.groups.push(Group { pods: VecDeque::new(), shape, place: 0, may_start: None, score: 0.0 });
         }
-        self.pods[a].evicted = Some((done, restart));
+        self.pods[a].evicted = Some(evicted);
         self.push(a);
     }
 
-    pub fn was_evicted(&self, a: usize) -> bool {
-        self.pods[a].evicted.is_some()
+    /// Whether a pod is in the second queue: it was evicted, and has not waited for long since.
+    pub fn is_second(&self, a: usize, now: f64) -> bool {
+        self.pods[a].evicted.is_some_and(|evicted| now < evicted.returns)
     }
 
     /// Count a pod that was evicted no more.
@@ -244,7 +254,7 @@ impl Queue {
         match self.order {
             // Where the host chooses, others overtake by age.
             Order::Given | Order::External => return pod.given,
-            Order::Las => return pod.time + if pod.evicted.is_some() { EVICTED } else { 0.0 },
+            Order::Las => return pod.time + if self.is_second(a, moment.now) { SECOND } else { 0.0 },
             Order::Fair => return self.usage[pod.account].into_iter().fold(f64::NEG_INFINITY, f64::max),
             _ => {}
         }

@@ -3,6 +3,7 @@
 use crate::arrays::Result;
 use crate::engine::{Engine, Outcome, Pass, leaves_before};
 use crate::heap::heapify;
+use crate::queue::Evicted;
 use crate::reservation::copies_on;
 
 /// Seconds between two looks at moments of no event.
@@ -26,14 +27,9 @@ struct Victim {
 impl Engine {
     /// How often an arrival was evicted; seconds of work that are saved, that are lost, and that it ran.
     pub fn account(&self, arrival: usize) -> Result<[f64; 4]> {
-        if arrival >= self.arrivals.len() {
-            return Err(format!("arrival: {arrival} is not one"));
-        }
-        let of = |all: &crate::evictions::Evictions| {
-            let account = &all.accounts[arrival];
-            [f64::from(account.evictions), account.done, account.lost, account.served]
-        };
-        Ok(self.evictions.as_ref().map_or([0.0; 4], of))
+        let Some(all) = &self.evictions else { return Ok([0.0; 4]) };
+        let account = all.accounts.get(arrival).ok_or_else(|| format!("arrival: {arrival} is not one"))?;
+        Ok([f64::from(account.evictions), account.done, account.lost, account.served])
     }
 
     /// Try waiting pods once more before the next event if something may be evicted from then on.
@@ -42,15 +38,16 @@ impl Engine {
         if self.queue.waiting_groups == 0 {
             return false;
         }
-        let time = all.next_ready().max(self.looked + LOOK);
+        let time = all.next_ready().min(all.next_return()).max(self.looked + LOOK);
         let leaves = self.running.first().map_or(f64::INFINITY, |&a| self.arrivals[a].leaves);
         let arrives = if is_arriving { self.arrivals[self.arrived].time } else { f64::INFINITY };
         if time >= leaves.min(arrives) {
             return false;
         }
         self.looked = time.max(self.events.last().map_or(0.0, |event| event.time));
+        all.pass_returns(self.looked);
         self.update_ready(self.looked);
-        if self.queue.waiting().any(|g| !self.queue.was_evicted(self.queue.first(g))) {
+        if self.queue.waiting().any(|g| !self.queue.is_second(self.queue.first(g), self.looked)) {
             self.pass = Pass::Head;
             self.passes += 1;
         }
@@ -69,20 +66,37 @@ impl Engine {
         }
     }
 
-    /// Whether pods of a shape that never ran may have others evicted now.
+    /// Whether pods of a shape may have others evicted in this pass.
     pub(super) fn may_evict(&mut self, s: usize, time: f64) -> bool {
         if self.evictions.is_none() {
             return false;
         }
-        let queue = &self.queue;
-        let first = queue.active[s].iter().map(|&g| queue.first(g)).find(|&a| !queue.was_evicted(a));
-        first.is_some_and(|a| self.arrivals[a].members == 1 && self.find_room(a, false, time).is_some())
+        if let Some((pass, found)) = self.shapes[s].may_evict {
+            if pass == self.passes {
+                return found;
+            }
+        }
+        // What is not worth it for the one that is expected to run shortest is for none of them.
+        let mut shortest: Option<(f64, usize)> = None;
+        for k in 0..self.queue.active[s].len() {
+            let a = self.queue.first(self.queue.active[s][k]);
+            if !self.queue.is_second(a, time) {
+                let seconds = self.needed_seconds(a);
+                if shortest.is_none_or(|(least, _)| seconds < least) {
+                    shortest = Some((seconds, a));
+                }
+            }
+        }
+        let alone = shortest.map(|(_, a)| a).filter(|&a| self.arrivals[a].members == 1);
+        let found = alone.is_some_and(|a| self.find_room(a, false, time).is_some());
+        self.shapes[s].may_evict = Some((self.passes, found));
+        found
     }
 
-    /// Evict what costs least, so that a pod fits that never ran; return whether something was.
+    /// Evict what costs least, so that a pod of the first queue fits; return whether something was.
     pub(super) fn make_room(&mut self, arrival: usize, is_masked: bool, comes_after: bool, time: f64) -> bool {
         let is_alone = self.arrivals[arrival].members == 1 && !is_masked;
-        if self.evictions.is_none() || !is_alone || self.queue.was_evicted(arrival) {
+        if self.evictions.is_none() || !is_alone || self.queue.is_second(arrival, time) {
             return false;
         }
         let Some(room) = self.find_room(arrival, comes_after, time) else { return false };
@@ -93,116 +107,100 @@ impl Engine {
         true
     }
 
+    /// Seconds that what is evicted for a pod must still be expected to run: as long as the pod, or as long as the first
+    /// queue lasts for one that was evicted itself.
+    fn needed_seconds(&mut self, arrival: usize) -> f64 {
+        match &self.evictions {
+            Some(all) if all.accounts[arrival].evictions > 0 => all.first_seconds(self.queue.pods[arrival].total),
+            _ => self.queue.estimate(arrival),
+        }
+    }
+
     /// Find whom to evict so that a pod fits on a node, if that is worth it.
     ///
     /// `comes_after`: reserved nodes are closed to it.
     fn find_room(&mut self, arrival: usize, comes_after: bool, time: f64) -> Option<Room> {
         self.update_ready(time);
+        let needed = self.needed_seconds(arrival);
         let all = self.evictions.as_mut()?;
         let left = all.left_in_hour(time);
         if left == 0 || all.nodes.is_empty() {
             return None;
         }
         let size = self.queue.pods[arrival].total;
-        let most = all.rules.worth * size * all.first_seconds(size);
+        let mut limit = all.rules.worth * size * all.first_seconds(size);
         let mut nodes = all.nodes.clone();
         nodes.sort_unstable();
+        let c = self.arrivals[arrival].class;
+        let reservation = self.reservations.current.as_ref().filter(|_| comes_after);
+        nodes.retain(|&n| self.decider.cluster.allows(c, n) && !reservation.is_some_and(|current| current.holds(n)));
         let mut best: Option<Room> = None;
         for n in nodes {
-            let is_closed = comes_after && self.reservations.current.as_ref().is_some_and(|current| current.holds(n));
-            if is_closed || !self.decider.cluster.allows(self.arrivals[arrival].class, n) {
-                continue;
-            }
-            let limit = best.as_ref().map_or(most, |best| best.cost);
-            if let Some(room) = self.room_on(arrival, n, time, limit) {
-                let is_better = best.as_ref().is_none_or(|best| room.cost < best.cost);
-                if room.victims.len() <= left && is_better {
-                    best = Some(room);
-                }
+            let victims = self.victims_on(n, arrival, needed, time);
+            let Some(room) = self.room_on(c, n, victims, limit) else { continue };
+            if room.victims.len() <= left && best.as_ref().is_none_or(|best| room.cost < best.cost) {
+                limit = room.cost;
+                best = Some(room);
             }
         }
         best
     }
 
-    /// Whom to evict from a node, for at most `limit`.
-    ///
-    /// One job if one suffices, else those that cost least for what they free, without those that are not needed.
-    fn room_on(&mut self, arrival: usize, n: usize, time: f64, limit: f64) -> Option<Room> {
-        let all = self.evictions.as_ref()?;
-        let surplus = all.rules.surplus;
+    /// Who may be evicted from a node for a pod, those first that cost least.
+    fn victims_on(&self, n: usize, arrival: usize, needed: f64, time: f64) -> Vec<Victim> {
+        let Some(all) = &self.evictions else { return Vec::new() };
         let mut victims = Vec::new();
         for &leader in &all.ready[n] {
-            let pod = &self.queue.pods[leader];
-            let (started, account) = (self.arrivals[leader].started, &all.accounts[leader]);
-            let ends = started + pod.estimated - time;
-            // By its estimate it ends before an eviction would have paid for its restart.
-            let ends_soon = ends >= 0.0 && ends <= account.restart;
-            if pod.priority > self.arrivals[arrival].priority || ends_soon {
+            let (pod, account) = (&self.queue.pods[leader], &all.accounts[leader]);
+            let ran = time - self.arrivals[leader].started;
+            // One that has outrun its estimate is expected to run for as long again.
+            let left = if pod.estimated >= ran { pod.estimated - ran } else { ran + account.done };
+            if pod.priority > self.arrivals[arrival].priority || left < needed || left <= account.restart {
                 continue;
             }
             let gang = leader..leader + self.arrivals[leader].members;
             let is_here = |a: &usize| self.arrivals[*a].choice.is_some_and(|choice| choice.node == n);
             victims.push(Victim {
                 leader,
-                cost: account.cost(time - started) * pod.total,
+                cost: account.cost(ran) * pod.total,
                 here: gang.filter(is_here).map(|a| self.queue.pods[a].size).sum(),
             });
         }
         victims.sort_by(|one, other| one.cost.total_cmp(&other.cost).then(one.leader.cmp(&other.leader)));
-        let size = self.queue.pods[arrival].size;
-        let cost = |chosen: &[&Victim]| {
-            let freed: f64 = chosen.iter().map(|victim| self.queue.pods[victim.leader].total).sum();
-            chosen.iter().map(|victim| victim.cost).sum::<f64>() + surplus * (freed - size).max(0.0)
-        };
-        let mut ways: Vec<(f64, Vec<usize>)> = Vec::new();
-        for victim in &victims {
-            ways.push((cost(&[victim]), vec![victim.leader]));
-        }
-        ways.sort_by(|one, other| one.0.total_cmp(&other.0));
-        for (cost, leaders) in ways {
-            if cost > limit {
-                break;
-            }
-            if self.fits_without(arrival, n, &leaders) {
-                return Some(Room { victims: leaders, cost });
+        victims
+    }
+
+    /// Whom to evict from a node so that a pod of a class fits, for at most `limit`.
+    ///
+    /// One job if one suffices, else those that cost least for what they free, without those that are not needed.
+    fn room_on(&mut self, c: usize, n: usize, mut victims: Vec<Victim>, limit: f64) -> Option<Room> {
+        for victim in victims.iter().take_while(|victim| victim.cost <= limit) {
+            if self.fits_without(c, n, std::slice::from_ref(victim)) {
+                return Some(Room { victims: vec![victim.leader], cost: victim.cost });
             }
         }
         if victims.len() < 2 || victims[0].cost + victims[1].cost > limit {
             return None;
         }
-        victims.sort_by(|one, other| {
-            (one.cost * other.here).total_cmp(&(other.cost * one.here)).then(one.leader.cmp(&other.leader))
-        });
-        let mut chosen: Vec<usize> = Vec::new();
-        let mut fits = false;
-        for victim in &victims {
-            chosen.push(victim.leader);
-            if self.fits_without(arrival, n, &chosen) {
-                fits = true;
-                break;
-            }
-        }
-        if !fits {
-            return None;
-        }
+        let rate = |victim: &Victim| victim.cost / victim.here.max(1e-9);
+        victims.sort_by(|one, other| rate(one).total_cmp(&rate(other)).then(one.leader.cmp(&other.leader)));
+        let count = (2..=victims.len()).find(|&count| self.fits_without(c, n, &victims[..count]))?;
+        victims.truncate(count);
         // The last one is needed.
-        for k in (0..chosen.len() - 1).rev() {
-            let mut fewer = chosen.clone();
-            fewer.remove(k);
-            if self.fits_without(arrival, n, &fewer) {
-                chosen = fewer;
+        for k in (0..count - 1).rev() {
+            let victim = victims.remove(k);
+            if !self.fits_without(c, n, &victims) {
+                victims.insert(k, victim);
             }
         }
-        let left: Vec<&Victim> = victims.iter().filter(|victim| chosen.contains(&victim.leader)).collect();
-        let freed: f64 = left.iter().map(|victim| self.queue.pods[victim.leader].total).sum();
-        let cost = left.iter().map(|victim| victim.cost).sum::<f64>() + surplus * (freed - size).max(0.0);
-        (cost <= limit).then_some(Room { victims: chosen, cost })
+        let cost = victims.iter().map(|victim| victim.cost).sum();
+        (cost <= limit).then(|| Room { victims: victims.iter().map(|victim| victim.leader).collect(), cost })
     }
 
     /// Whether a pod fits on a node without some jobs; nodes are changed and changed back.
-    fn fits_without(&mut self, arrival: usize, n: usize, leaders: &[usize]) -> bool {
+    fn fits_without(&mut self, c: usize, n: usize, victims: &[Victim]) -> bool {
         let mut removed = Vec::new();
-        for &leader in leaders {
+        for &Victim { leader, .. } in victims {
             for pod in &self.arrivals[leader..leader + self.arrivals[leader].members] {
                 if let Some(choice) = pod.choice.filter(|choice| choice.node == n) {
                     let cluster = &mut self.decider.cluster;
@@ -212,7 +210,7 @@ impl Engine {
             }
         }
         let cluster = &mut self.decider.cluster;
-        let fits = copies_on(cluster, self.arrivals[arrival].class, n) > 0;
+        let fits = copies_on(cluster, c, n) > 0;
         for (class, devices) in removed {
             cluster.nodes[n].place(&cluster.classes[class], devices);
         }
@@ -231,6 +229,7 @@ impl Engine {
             self.totals.waiting += 1;
             self.note(time, a, Outcome::Evicted);
             self.arrivals[a].choice = None;
+            self.arrivals[a].since = time;
             if let Some(all) = &mut self.evictions {
                 all.accounts[a].evict(ran);
             }
@@ -246,8 +245,9 @@ impl Engine {
         }
         if let Some(all) = &mut self.evictions {
             all.note_eviction(time);
-            let account = &all.accounts[leader];
-            self.queue.push_evicted(leader, account.done, account.restart);
+            let account = all.accounts[leader].clone();
+            let returns = all.return_at(leader, time);
+            self.queue.push_evicted(leader, Evicted { done: account.done, restart: account.restart, returns });
         }
     }
 

@@ -26,13 +26,13 @@ class EvictionRules:
     """Rules of evictions.
 
     Attributes:
-        threshold: service from which on a job is in the second queue, in seconds of one GPU (of one CPU where no pod
-            requests a GPU): its seconds times its size to the power of `exponent`.
+        threshold: service from which on a job may be evicted, in seconds of one GPU (of one CPU where no pod requests a
+            GPU): its seconds times its size to the power of `exponent`.
         exponent: 1: GPU time, 0: time. In between, as jobs of many GPUs otherwise pay for all others.
-        least_run: seconds that a job runs between two evictions, at least.
+        least_run: seconds that a job runs between two evictions, at least; also as long as it had waited.
         per_hour: jobs that may be evicted in an hour for each GPU of the cluster; at least `LEAST_PER_HOUR` in all.
-        worth: what evictions for a job may cost in GPU time, as a share of its service in the first queue.
-        surplus: seconds that each GPU counts, as a cost, that is freed beyond what is requested.
+        worth: what evictions for a job may cost in GPU time, as a share of its service up to the threshold.
+        most_wait: seconds of waiting since its eviction after which a job is in the first queue again.
     """
 
     threshold: float = 3600.0
@@ -40,7 +40,7 @@ class EvictionRules:
     least_run: float = 1800.0
     per_hour: float = 1.0
     worth: float = 0.5
-    surplus: float = 0.0
+    most_wait: float = 7200.0
 
 
 RULES = EvictionRules()
