@@ -107,6 +107,12 @@ class RunDescription:
         """Return whether the order may have pods evicted."""
         return bool(self._evictions)
 
+    @property
+    def resumable(self) -> npt.NDArray[np.bool_]:
+        """Return [A] whether an arrival can resume after an eviction."""
+        nothing = np.full(len(self._plan.pods), np.nan)
+        return ~np.isnan(self._evictions.get("evictions.interval", nothing).astype(np.float64))
+
     @cached_property
     def _evictions(self) -> Arrays:
         """Return who may be evicted, and when, if the order has pods evicted."""
