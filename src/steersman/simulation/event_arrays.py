@@ -31,8 +31,8 @@ class EventRecord(NamedTuple):
     time: npt.NDArray[np.float64]  # [E] seconds
     # [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING, FINISHED or EVICTED), SLOT (NOWHERE if not
     # bound), DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
-    # NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of GPU_TAKEN beyond what the
-    # nodes of the pods have, so that the idle milli are capacity - taken + exceeding)
+    # NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of GPU_TAKEN
+    # beyond what the nodes of the pods have, so that the idle milli are capacity - taken + exceeding)
     numbers: npt.NDArray[np.int64]
     sums: npt.NDArray[np.float64]  # [E, 10] columns GPU_SHARE.. and CAUSE...
     reasons: npt.NDArray[np.int64]  # [E] numbers that the caller gives to reasons, or [0] if none are asked for

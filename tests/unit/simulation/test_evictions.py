@@ -346,7 +346,8 @@ def test_without_jobs_that_can_resume_it_is_the_order_of_age() -> None:
     pods = [pod_of(f"p{i}", int(rng.integers(1, 4)), 20.0 * i, float(rng.exponential(300)), None) for i in range(300)]
     workload = workload_of(pods, 3, 3)
     by_age, by_las = (run_of(workload, order).record() for order in ("age", "las"))
-    assert (by_age.time == by_las.time).all() and (by_age.numbers == by_las.numbers).all()
+    assert (by_age.time == by_las.time).all()
+    assert (by_age.numbers == by_las.numbers).all()
 
 
 def test_a_share_of_the_jobs_is_drawn_by_a_seed_and_whole() -> None:
