@@ -37,7 +37,7 @@ GROUPS = {
         "timed",
         "waiting",
     ),
-    "queues": ("rlscheduler", "learned_order", "order_advice", "live_orders"),
+    "queues": ("rlscheduler", "learned_order", "evictions", "order_advice", "live_orders"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
     "live": ("earlier", "telemetry", "agents", "kube_scheduler_live"),
 }

@@ -58,6 +58,7 @@ struct Shape {
     infeasible_beside: Option<u64>,
     /// The pass in which it was last looked whether pods may be evicted for it, and whether they may.
     may_evict: Option<(u64, bool)>,
+    searched: Option<evicting::Searched>,
 }
 
 /// A controller with a limited number of pods at a time.
@@ -910,7 +911,8 @@ impl Engine {
         }
         if let Some(all) = &mut self.evictions {
             let waited = time - self.arrivals[arrival].since;
-            all.start(arrival, self.queue.pods[arrival].total, waited, time);
+            let queued = &self.queue.pods[arrival];
+            all.start(arrival, queued.total, waited, queued.estimated, time);
         }
     }
 
@@ -1298,6 +1300,7 @@ fn read_shapes(arrays: &Arrays) -> Result<Vec<Shape>> {
         infeasible_in: None,
         infeasible_beside: None,
         may_evict: None,
+        searched: None,
     };
     Ok(infeasible.into_iter().zip(lifted).map(shape).collect())
 }

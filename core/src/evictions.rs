@@ -123,6 +123,14 @@ pub struct Evictions {
     /// Nodes with such jobs, and where each is among them.
     pub nodes: Vec<usize>,
     place: Vec<usize>,
+    /// By node: for how long one of its jobs is expected to run on, at most.
+    pub longest: Vec<f64>,
+    /// By node: what an eviction there costs, at least.
+    pub cheapest: Vec<f64>,
+    /// Nodes in the order of changes by which more may fit there after evictions than before.
+    pub changed: Vec<usize>,
+    /// Whether what an eviction costs changes with time.
+    pub has_checkpoints: bool,
     /// When jobs were evicted in the last hour.
     recent: VecDeque<f64>,
 }
@@ -166,6 +174,10 @@ impl Evictions {
             ready: vec![Vec::new(); nodes],
             nodes: Vec::new(),
             place: vec![0; nodes],
+            longest: vec![0.0; nodes],
+            cheapest: vec![0.0; nodes],
+            changed: Vec::new(),
+            has_checkpoints: interval.iter().any(|&interval| interval > 0.0),
             recent: VecDeque::new(),
         }))
     }
@@ -182,9 +194,16 @@ impl Evictions {
         self.rules.threshold / libm::pow(size.max(1e-9), self.rules.exponent)
     }
 
+    /// What evictions for a job of a size may cost.
+    pub fn most_cost(&self, size: f64) -> f64 {
+        self.rules.worth * size * self.first_seconds(size)
+    }
+
     /// Let a job that starts be evicted once it has run for long enough: as long as it has waited, at least, so that
     /// what needs much room does not lose it soon.
-    pub fn start(&mut self, leader: usize, size: f64, waited: f64, time: f64) {
+    ///
+    /// `estimated`: of its run. What outruns its estimate is expected to run for longer than just before.
+    pub fn start(&mut self, leader: usize, size: f64, waited: f64, estimated: f64, time: f64) {
         let account = &self.accounts[leader];
         if account.interval.is_none() {
             return;
@@ -192,8 +211,11 @@ impl Evictions {
         let left = self.first_seconds(size) - account.served;
         self.runs[leader] += 1;
         self.is_running[leader] = true;
-        let time = time + left.max(self.rules.least_run).max(waited);
-        self.coming.push(Reverse(Ready { time, leader, run: self.runs[leader] }));
+        let (ready, run) = (time + left.max(self.rules.least_run).max(waited), self.runs[leader]);
+        self.coming.push(Reverse(Ready { time: ready, leader, run }));
+        if time + estimated > ready {
+            self.coming.push(Reverse(Ready { time: time + estimated, leader, run }));
+        }
     }
 
     /// Let a job be evicted no more, whose pods are on these nodes.
@@ -258,11 +280,24 @@ impl Evictions {
         self.coming.pop().map(|Reverse(next)| next.leader)
     }
 
-    pub fn add(&mut self, leader: usize, n: usize) {
+    /// Note that more may fit on a node after evictions than before.
+    pub fn touch(&mut self, n: usize) {
+        if !self.ready[n].is_empty() {
+            self.changed.push(n);
+        }
+    }
+
+    /// Let a job be evicted from a node, which is expected to run for `left` seconds.
+    pub fn add(&mut self, leader: usize, size: f64, n: usize, left: f64) {
+        let is_first = self.ready[n].is_empty();
+        self.longest[n] = if is_first { left } else { self.longest[n].max(left) };
+        let least = self.accounts[leader].restart * size;
+        self.cheapest[n] = if is_first { least } else { self.cheapest[n].min(least) };
+        self.changed.push(n);
         if self.ready[n].contains(&leader) {
             return;
         }
-        if self.ready[n].is_empty() {
+        if is_first {
             self.place[n] = self.nodes.len();
             self.nodes.push(n);
         }

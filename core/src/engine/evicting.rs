@@ -2,12 +2,26 @@
 
 use crate::arrays::Result;
 use crate::engine::{Engine, Outcome, Pass, leaves_before};
+use crate::evictions::Account;
 use crate::heap::heapify;
-use crate::queue::Evicted;
+use crate::queue::{Evicted, QueuedPod};
 use crate::reservation::copies_on;
 
 /// Seconds between two looks at moments of no event.
 const LOOK: f64 = 60.0;
+
+/// Up to which change of nodes nothing was found to evict for a shape, for pods that need as much or more.
+#[derive(Clone, Copy)]
+pub(super) struct Searched {
+    until: usize,
+    needed: f64,
+    priority: i64,
+}
+
+/// For how long a job is expected to run on; one that has outrun its estimate, for as long again as it had run by then.
+fn seconds_left(pod: &QueuedPod, account: &Account, ran: f64) -> f64 {
+    if ran + 1e-6 < pod.estimated { pod.estimated - ran } else { pod.estimated + account.done }
+}
 
 /// What is evicted so that a pod fits on a node: the first pods of gangs.
 struct Room {
@@ -61,7 +75,9 @@ impl Engine {
             let members = self.arrivals[leader].members;
             let gang = &self.arrivals[leader..leader + members];
             if gang.iter().all(|pod| pod.choice.is_some() && !pod.has_left) {
-                gang.iter().filter_map(|pod| pod.choice).for_each(|choice| all.add(leader, choice.node));
+                let size = self.queue.pods[leader].total;
+                let left = seconds_left(&self.queue.pods[leader], &all.accounts[leader], time - gang[0].started);
+                gang.iter().filter_map(|pod| pod.choice).for_each(|choice| all.add(leader, size, choice.node, left));
             }
         }
     }
@@ -77,20 +93,65 @@ impl Engine {
             }
         }
         // What is not worth it for the one that is expected to run shortest is for none of them.
-        let mut shortest: Option<(f64, usize)> = None;
+        let mut least: Option<(f64, i64, usize)> = None;
         for k in 0..self.queue.active[s].len() {
             let a = self.queue.first(self.queue.active[s][k]);
-            if !self.queue.is_second(a, time) {
-                let seconds = self.needed_seconds(a);
-                if shortest.is_none_or(|(least, _)| seconds < least) {
-                    shortest = Some((seconds, a));
-                }
+            if self.arrivals[a].members == 1 && !self.queue.is_second(a, time) {
+                let (seconds, priority) = (self.needed_seconds(a), self.arrivals[a].priority);
+                let (shortest, highest, _) = least.unwrap_or((seconds, priority, a));
+                least = Some((shortest.min(seconds), highest.max(priority), a));
             }
         }
-        let alone = shortest.map(|(_, a)| a).filter(|&a| self.arrivals[a].members == 1);
-        let found = alone.is_some_and(|a| self.find_room(a, false, time).is_some());
+        let found = least.is_some_and(|(needed, priority, a)| self.has_room(a, needed, priority, time));
         self.shapes[s].may_evict = Some((self.passes, found));
         found
+    }
+
+    /// Whether a pod may have others evicted, if it needs so many seconds and has such a priority.
+    ///
+    /// Only nodes are searched that have changed since the last time that nothing was found for the shape, unless that was
+    /// for one that needed more.
+    fn has_room(&mut self, arrival: usize, needed: f64, priority: i64, time: f64) -> bool {
+        self.update_ready(time);
+        let (s, c) = (self.arrivals[arrival].shape, self.arrivals[arrival].class);
+        let Some(all) = &mut self.evictions else { return false };
+        if all.left_in_hour(time) == 0 || all.nodes.is_empty() {
+            return false;
+        }
+        let limit = all.most_cost(self.queue.pods[arrival].total);
+        let (count, end) = (all.nodes.len(), all.changed.len());
+        let before = self.shapes[s].searched.filter(|before| {
+            !all.has_checkpoints
+                && needed >= before.needed
+                && priority <= before.priority
+                && end - before.until <= count
+        });
+        let begin = before.map_or(0, |before| before.until);
+        for k in 0..if before.is_some() { end - begin } else { count } {
+            let Some(all) = &self.evictions else { return false };
+            let n = if before.is_some() { all.changed[begin + k] } else { all.nodes[k] };
+            if all.ready[n].is_empty()
+                || all.longest[n] < needed
+                || all.cheapest[n] > limit
+                || !self.decider.cluster.allows(c, n)
+            {
+                continue;
+            }
+            let victims = self.victims_on(n, priority, needed, time);
+            if self.room_on(c, n, victims, limit).is_some() {
+                if let Some(before) = &mut self.shapes[s].searched {
+                    before.until = begin + k;
+                }
+                if before.is_none() {
+                    self.shapes[s].searched = None;
+                }
+                return true;
+            }
+        }
+        let needed = before.map_or(needed, |before| before.needed.max(needed));
+        let priority = before.map_or(priority, |before| before.priority.min(priority));
+        self.shapes[s].searched = Some(Searched { until: end, needed, priority });
+        false
     }
 
     /// Evict what costs least, so that a pod of the first queue fits; return whether something was.
@@ -120,26 +181,32 @@ impl Engine {
     ///
     /// `comes_after`: reserved nodes are closed to it.
     fn find_room(&mut self, arrival: usize, comes_after: bool, time: f64) -> Option<Room> {
-        self.update_ready(time);
-        let needed = self.needed_seconds(arrival);
-        let all = self.evictions.as_mut()?;
-        let left = all.left_in_hour(time);
-        if left == 0 || all.nodes.is_empty() {
+        let (needed, priority) = (self.needed_seconds(arrival), self.arrivals[arrival].priority);
+        if !self.has_room(arrival, needed, priority, time) {
             return None;
         }
-        let size = self.queue.pods[arrival].total;
-        let mut limit = all.rules.worth * size * all.first_seconds(size);
+        let all = self.evictions.as_mut()?;
+        let left = all.left_in_hour(time);
+        let mut limit = all.most_cost(self.queue.pods[arrival].total);
         let mut nodes = all.nodes.clone();
         nodes.sort_unstable();
         let c = self.arrivals[arrival].class;
         let reservation = self.reservations.current.as_ref().filter(|_| comes_after);
-        nodes.retain(|&n| self.decider.cluster.allows(c, n) && !reservation.is_some_and(|current| current.holds(n)));
+        nodes.retain(|&n| {
+            all.longest[n] >= needed
+                && self.decider.cluster.allows(c, n)
+                && !reservation.is_some_and(|current| current.holds(n))
+        });
         let mut best: Option<Room> = None;
         for n in nodes {
-            let victims = self.victims_on(n, arrival, needed, time);
+            if self.evictions.as_ref().is_none_or(|all| all.cheapest[n] > limit) {
+                continue;
+            }
+            let victims = self.victims_on(n, priority, needed, time);
             let Some(room) = self.room_on(c, n, victims, limit) else { continue };
-            if room.victims.len() <= left && best.as_ref().is_none_or(|best| room.cost < best.cost) {
-                limit = room.cost;
+            if room.victims.len() <= left {
+                // Others must cost less.
+                limit = room.cost * (1.0 - 1e-12);
                 best = Some(room);
             }
         }
@@ -147,15 +214,14 @@ impl Engine {
     }
 
     /// Who may be evicted from a node for a pod, those first that cost least.
-    fn victims_on(&self, n: usize, arrival: usize, needed: f64, time: f64) -> Vec<Victim> {
+    fn victims_on(&self, n: usize, priority: i64, needed: f64, time: f64) -> Vec<Victim> {
         let Some(all) = &self.evictions else { return Vec::new() };
         let mut victims = Vec::new();
         for &leader in &all.ready[n] {
             let (pod, account) = (&self.queue.pods[leader], &all.accounts[leader]);
             let ran = time - self.arrivals[leader].started;
-            // One that has outrun its estimate is expected to run for as long again.
-            let left = if pod.estimated >= ran { pod.estimated - ran } else { ran + account.done };
-            if pod.priority > self.arrivals[arrival].priority || left < needed || left <= account.restart {
+            let left = seconds_left(pod, account, ran);
+            if pod.priority > priority || left < needed || left <= account.restart {
                 continue;
             }
             let gang = leader..leader + self.arrivals[leader].members;
@@ -179,7 +245,7 @@ impl Engine {
                 return Some(Room { victims: vec![victim.leader], cost: victim.cost });
             }
         }
-        if victims.len() < 2 || victims[0].cost + victims[1].cost > limit {
+        if victims.len() < 2 || victims[0].cost + victims[1].cost > limit || !self.fits_without(c, n, &victims) {
             return None;
         }
         let rate = |victim: &Victim| victim.cost / victim.here.max(1e-9);
@@ -225,6 +291,7 @@ impl Engine {
             let ran = time - self.arrivals[a].started;
             let Some(choice) = self.arrivals[a].choice else { continue };
             self.change(a, -1);
+            self.touch(choice.node);
             self.queue.note_eviction(a);
             self.totals.waiting += 1;
             self.note(time, a, Outcome::Evicted);
@@ -255,9 +322,16 @@ impl Engine {
     pub(super) fn finish(&mut self, arrival: usize) {
         let Some(all) = &mut self.evictions else { return };
         let pod = &self.arrivals[arrival];
+        pod.choice.iter().for_each(|choice| all.touch(choice.node));
         all.accounts[arrival].finish(pod.leaves - pod.started, pod.duration);
         let leader = all.leader[arrival];
         self.stop_ready(leader);
+    }
+
+    fn touch(&mut self, n: usize) {
+        if let Some(all) = &mut self.evictions {
+            all.touch(n);
+        }
     }
 
     fn stop_ready(&mut self, leader: usize) {
