@@ -118,11 +118,11 @@ def section(result: Json) -> str:
         "",
         "The order `las` may have jobs evicted that can resume, for others that are expected to run shorter. Half of "
         f"the jobs can, or all; they save their work, and need {result['restart']:g} s to go on. The wait of a job "
-        "that was evicted is all the time from arrival to end in which it does no work that it keeps. Arrivals are of "
-        f"[who goes next](learned_order.md), {result['draws']} draws of each family at loads of {LOADS[0]:g} to "
-        f"{LOADS[1]:g}; `{result['policy']}` places the pods. Geometric means of ratios, families with the same weight; "
-        "a minute is added to each wait. Draws of Philly are overlapping windows of one trace, and there are no "
-        "intervals.",
+        "that was evicted is all the time from arrival to end in which it does no work that it keeps. Arrivals are "
+        f"those of [who goes next](learned_order.md), {result['draws']} draws of each family at loads of "
+        f"{LOADS[0]:g} to {LOADS[1]:g}; `{result['policy']}` places the pods. Geometric means of ratios, families with "
+        "the same weight; a minute is added to each wait. Draws of Philly are overlapping windows of one trace, and "
+        "there are no intervals.",
     ]
     for source, what in KNOWN.items():
         if f"{FAMILIES[0]}-{source}" not in result["compared"]:
