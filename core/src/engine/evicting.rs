@@ -3,7 +3,7 @@
 use crate::arrays::Result;
 use crate::engine::{Engine, Outcome, Pass, leaves_before};
 use crate::evictions::Account;
-use crate::heap::heapify;
+use crate::heap::remove;
 use crate::queue::{Evicted, QueuedPod};
 use crate::reservation::copies_on;
 
@@ -38,6 +38,17 @@ struct Victim {
     here: f64,
 }
 
+/// Sort the few jobs of a node by a key, then by number.
+fn sort(victims: &mut [Victim], key: fn(&Victim) -> f64) {
+    for i in 1..victims.len() {
+        let mut k = i;
+        while k > 0 && (key(&victims[k]), victims[k].leader) < (key(&victims[k - 1]), victims[k - 1].leader) {
+            victims.swap(k, k - 1);
+            k -= 1;
+        }
+    }
+}
+
 impl Engine {
     /// How often an arrival was evicted; seconds of work that are saved, that are lost, and that it ran.
     pub fn account(&self, arrival: usize) -> Result<[f64; 4]> {
@@ -47,6 +58,7 @@ impl Engine {
     }
 
     /// Try waiting pods once more before the next event if something may be evicted from then on.
+    #[inline(never)]
     pub(super) fn look_between_events(&mut self, is_arriving: bool) -> bool {
         let Some(all) = &mut self.evictions else { return false };
         if self.queue.waiting_groups == 0 {
@@ -69,6 +81,7 @@ impl Engine {
     }
 
     /// Note which jobs may be evicted by now.
+    #[inline(never)]
     fn update_ready(&mut self, time: f64) {
         let Some(all) = &mut self.evictions else { return };
         while let Some(leader) = all.pop_ready(time) {
@@ -83,6 +96,7 @@ impl Engine {
     }
 
     /// Whether pods of a shape may have others evicted in this pass.
+    #[inline(never)]
     pub(super) fn may_evict(&mut self, s: usize, time: f64) -> bool {
         if self.evictions.is_none() {
             return false;
@@ -111,6 +125,7 @@ impl Engine {
     ///
     /// Only nodes are searched that have changed since the last time that nothing was found for the shape, unless that was
     /// for one that needed more.
+    #[inline(never)]
     fn has_room(&mut self, arrival: usize, needed: f64, priority: i64, time: f64) -> bool {
         self.update_ready(time);
         let (s, c) = (self.arrivals[arrival].shape, self.arrivals[arrival].class);
@@ -155,6 +170,7 @@ impl Engine {
     }
 
     /// Evict what costs least, so that a pod of the first queue fits; return whether something was.
+    #[inline(never)]
     pub(super) fn make_room(&mut self, arrival: usize, is_masked: bool, comes_after: bool, time: f64) -> bool {
         let is_alone = self.arrivals[arrival].members == 1 && !is_masked;
         if self.evictions.is_none() || !is_alone || self.queue.is_second(arrival, time) {
@@ -180,6 +196,7 @@ impl Engine {
     /// Find whom to evict so that a pod fits on a node, if that is worth it.
     ///
     /// `comes_after`: reserved nodes are closed to it.
+    #[inline(never)]
     fn find_room(&mut self, arrival: usize, comes_after: bool, time: f64) -> Option<Room> {
         let (needed, priority) = (self.needed_seconds(arrival), self.arrivals[arrival].priority);
         if !self.has_room(arrival, needed, priority, time) {
@@ -214,6 +231,7 @@ impl Engine {
     }
 
     /// Who may be evicted from a node for a pod, those first that cost least.
+    #[inline(never)]
     fn victims_on(&self, n: usize, priority: i64, needed: f64, time: f64) -> Vec<Victim> {
         let Some(all) = &self.evictions else { return Vec::new() };
         let mut victims = Vec::new();
@@ -232,13 +250,14 @@ impl Engine {
                 here: gang.filter(is_here).map(|a| self.queue.pods[a].size).sum(),
             });
         }
-        victims.sort_by(|one, other| one.cost.total_cmp(&other.cost).then(one.leader.cmp(&other.leader)));
+        sort(&mut victims, |victim| victim.cost);
         victims
     }
 
     /// Whom to evict from a node so that a pod of a class fits, for at most `limit`.
     ///
     /// One job if one suffices, else those that cost least for what they free, without those that are not needed.
+    #[inline(never)]
     fn room_on(&mut self, c: usize, n: usize, mut victims: Vec<Victim>, limit: f64) -> Option<Room> {
         for victim in victims.iter().take_while(|victim| victim.cost <= limit) {
             if self.fits_without(c, n, std::slice::from_ref(victim)) {
@@ -248,8 +267,7 @@ impl Engine {
         if victims.len() < 2 || victims[0].cost + victims[1].cost > limit || !self.fits_without(c, n, &victims) {
             return None;
         }
-        let rate = |victim: &Victim| victim.cost / victim.here.max(1e-9);
-        victims.sort_by(|one, other| rate(one).total_cmp(&rate(other)).then(one.leader.cmp(&other.leader)));
+        sort(&mut victims, |victim| victim.cost / victim.here.max(1e-9));
         let count = (2..=victims.len()).find(|&count| self.fits_without(c, n, &victims[..count]))?;
         victims.truncate(count);
         // The last one is needed.
@@ -264,6 +282,7 @@ impl Engine {
     }
 
     /// Whether a pod fits on a node without some jobs; nodes are changed and changed back.
+    #[inline(never)]
     fn fits_without(&mut self, c: usize, n: usize, victims: &[Victim]) -> bool {
         let mut removed = Vec::new();
         for &Victim { leader, .. } in victims {
@@ -284,6 +303,7 @@ impl Engine {
     }
 
     /// Let a gang leave its nodes and wait again.
+    #[inline(never)]
     fn evict(&mut self, leader: usize, time: f64) {
         self.stop_ready(leader);
         let gang = leader..leader + self.arrivals[leader].members;
@@ -304,11 +324,11 @@ impl Engine {
                 self.reservations.opened.push(choice.node);
             }
         }
-        let before = self.running.len();
-        self.running.retain(|a| !gang.contains(a));
-        if self.running.len() < before {
-            let arrivals = &self.arrivals;
-            heapify(&mut self.running, |a, b| leaves_before(arrivals, a, b));
+        for a in gang {
+            if let Some(place) = self.running.iter().position(|&other| other == a) {
+                let arrivals = &self.arrivals;
+                remove(&mut self.running, place, |a, b| leaves_before(arrivals, a, b));
+            }
         }
         if let Some(all) = &mut self.evictions {
             all.note_eviction(time);
@@ -319,6 +339,7 @@ impl Engine {
     }
 
     /// Close the account of a pod that leaves, whose gang is evicted no more.
+    #[inline(never)]
     pub(super) fn finish(&mut self, arrival: usize) {
         let Some(all) = &mut self.evictions else { return };
         let pod = &self.arrivals[arrival];

@@ -156,7 +156,8 @@ def _placements(run: FoundRun, workload: Workload) -> Placements:
             problem = f"event {event[:40]!r}; expected {len(times)}"
         running[row[0]] = running.get(row[0], 0) + (row[3] == "bound") - (row[3] in ("finished", "evicted"))
         if running[row[0]] < 0:
-            problem = f"pod {row[0][:80]!r} left, and was not bound before"
+            left = "finished" if row[3] == "finished" else "was evicted"
+            problem = f"pod {row[0][:80]!r} {left}, and was not bound before"
         if problem:
             raise InputError(run.folder / PLACEMENTS, f"line {line}", "", problem)
         times.append(cell_number(run, PLACEMENTS, line, "time", time))
