@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from steersman.cluster.model import Node, Pod, PodClass, Requests
 from steersman.core.handles import EVICTIONS, LOST, SAVED, SERVED
+from steersman.evaluation.replay_file import RunOptions, replay_file
 from steersman.orders import evictions
 from steersman.orders.evictions import EvictionRules
 from steersman.orders.registry import find_order
@@ -361,3 +362,18 @@ def test_a_share_of_the_jobs_is_drawn_by_a_seed_and_whole() -> None:
     assert chosen[390:].all() or not chosen[390:].any()
     jobs = 30 + 300 + 1
     assert chosen[:90:3].sum() + chosen[90:390].sum() + chosen[390] == round(jobs / 2)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    rng = np.random.default_rng(5)
+    pods = [pod_of(f"p{i}", int(rng.integers(1, 4)), 20.0 * i, float(rng.exponential(300)), None) for i in range(200)]
+    runs = [run_of(with_resumable(workload_of(pods, 3, 3), 0.5, 20.0), "las@oracle:3", seed) for seed in (7, 7)]
+    assert runs[0].engine.accounts(200)[:, EVICTIONS].any()
+    assert (runs[0].record().numbers == runs[1].record().numbers).all()
+    assert (runs[0].record().time == runs[1].record().time).all()
+
+
+def test_a_replay_has_what_can_resume() -> None:
+    pod = pod_of("a", 1, 0.0, 10.0, 45.0, 33.0)
+    content = replay_file(workload_of([pod], 1, 2), RunOptions("fgd", 1.0), "fgd", "timed", 1)
+    assert content.load_workload().pods == (pod,)
