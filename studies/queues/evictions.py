@@ -122,8 +122,8 @@ def section(result: Json) -> str:
         f"those of [who goes next](learned_order.md), {result['draws']} draws of each family at loads of "
         f"{LOADS[0]:g} to {LOADS[1]:g}; `{result['policy']}` places the pods. Geometric means of ratios, families with "
         "the same weight; a minute is added to each wait. Draws of Philly are overlapping windows of one trace, and "
-        "there are no intervals. The rules of evictions were chosen among some fifty on these draws, with run times from "
-        "what ended before, so that on other arrivals expect less.",
+        "there are no intervals. The rules of evictions were chosen among some fifty on these draws, with run times "
+        "from what ended before, so that on other arrivals expect less.",
     ]
     for source, what in KNOWN.items():
         if f"{FAMILIES[0]}-{source}" not in result["compared"]:
