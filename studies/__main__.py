@@ -37,7 +37,7 @@ GROUPS = {
         "timed",
         "waiting",
     ),
-    "queues": ("rlscheduler", "learned_order", "order_advice", "run_times", "live_orders"),
+    "queues": ("rlscheduler", "learned_order", "evictions", "order_advice", "run_times", "live_orders"),
     "environments": ("toy", "gradient", "balance", "latency", "locality"),
     "live": ("earlier", "telemetry", "agents", "kube_scheduler_live"),
 }

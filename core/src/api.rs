@@ -582,6 +582,17 @@ doors! {
         })
     }
 
+    /// Write of arrivals from number `first` on how often they were evicted, and seconds of work that are saved, seconds
+    /// that are lost, and seconds that they ran before the run that goes on.
+    fn steersman_engine_accounts(engine: i64, first: usize, accounts: out f64[4 * count], count: usize) {
+        with_engine(engine, |engine| {
+            for (a, row) in accounts.chunks_exact_mut(4).enumerate() {
+                row.copy_from_slice(&engine.account(first.saturating_add(a))?);
+            }
+            Ok(0)
+        })
+    }
+
     /// Write the oldest pod of each group that waits, and what is known of its run time, mean and spread (NaN: nothing);
     /// return how many there are.
     fn steersman_engine_heads(engine: i64, heads: out i64[count], estimates: out f64[2 * count], count: usize) {
@@ -703,6 +714,7 @@ doors! {
                     Outcome::Failed => 1,
                     Outcome::Waiting => 2,
                     Outcome::Finished => 3,
+                    Outcome::Evicted => 4,
                 };
                 let choice = numbers_of(event.choice);
                 let totals = &event.totals;

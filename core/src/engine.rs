@@ -1,12 +1,16 @@
 //! The event loop, which can stop and resume: pods arrive, are bound, wait or fail, and leave; every event is recorded.
 //!
 //! At equal times waiting pods are tried, in the queue's order, before others arrive or leave. A pod that fits nowhere
-//! waits, or has failed if nothing waits or if it would not fit on the empty cluster.
+//! waits, or has failed if nothing waits or if it would not fit on the empty cluster. By the order `las` it may have others
+//! evicted, which then wait again (`engine/evicting.rs`).
+
+mod evicting;
 
 use crate::arrays::{Arrays, Result, copy_rows, index, optional};
 use crate::belief::Estimate;
 use crate::cluster::{CPU, GPU, MEMORY, PODS, PodCounts};
 use crate::decide::{Choice, Decider};
+use crate::evictions::{Evictions, leaders};
 use crate::fragmentation::CAUSES;
 use crate::heap::{heapify, pop, push, sink};
 use crate::queue::{Moment, Overtaking, Queue, Releases};
@@ -38,6 +42,8 @@ struct Arrival {
     has_left: bool,
     leaves: f64,
     started: f64,
+    /// Since when it waits, or waited.
+    since: f64,
 }
 
 /// What is alike for pods of a class, and for gangs of as many of them.
@@ -50,6 +56,9 @@ struct Shape {
     /// The pass in which it was last found to fit nowhere, and to fit nowhere beside the reservation.
     infeasible_in: Option<u64>,
     infeasible_beside: Option<u64>,
+    /// The pass in which it was last looked whether pods may be evicted for it, and whether they may.
+    may_evict: Option<(u64, bool)>,
+    searched: Option<evicting::Searched>,
 }
 
 /// A controller with a limited number of pods at a time.
@@ -67,6 +76,7 @@ pub enum Outcome {
     Failed,
     Waiting,
     Finished,
+    Evicted,
 }
 
 /// Totals of the cluster.
@@ -188,6 +198,12 @@ pub struct Engine {
     pub is_restricted: bool,
     /// A pod that its controller makes now, since another one ended.
     created: Option<usize>,
+    /// What may be evicted, if anything.
+    evictions: Option<Evictions>,
+    /// When it was last looked, at a time of no event, whether something may be evicted.
+    looked: f64,
+    /// Whether something was evicted for the pod that is tried.
+    made_room: bool,
     /// The pod whose node the host chooses, whether the decider's mask has its nodes, and the answer.
     question: Option<(usize, bool)>,
     answer: Option<usize>,
@@ -243,6 +259,9 @@ impl Engine {
             summary: Summary::of(&decider.cluster.nodes, &eligible),
             observer: None,
             queue: Queue::read(arrays, arrivals.len(), shapes.len())?,
+            evictions: read_evictions(arrays, &arrivals, &nominated, nodes)?,
+            looked: f64::NEG_INFINITY,
+            made_room: false,
             decider,
             arrivals,
             shapes,
@@ -528,7 +547,7 @@ impl Engine {
             let (arrival, group, time);
             if is_passing {
                 // A pass takes place at the time of the event that caused it, the last one.
-                time = self.events.last().map_or(0.0, |event| event.time);
+                time = self.events.last().map_or(0.0, |event| event.time).max(self.looked);
                 match self.next_in_pass(time) {
                     Ok(Some(g)) => (arrival, group) = (self.queue.first(g), Some(g)),
                     Ok(None) => continue,
@@ -589,6 +608,9 @@ impl Engine {
             return Ok(Some(pod));
         }
         let is_arriving = self.arrived < self.arrivals.len();
+        if self.evictions.is_some() && self.look_between_events(is_arriving) {
+            return Ok(None);
+        }
         if !self.running.is_empty() && (!is_arriving || self.leaves_first()) {
             self.leave();
             return Ok(None);
@@ -636,7 +658,15 @@ impl Engine {
         if is_allowed && !self.shapes[shape].is_infeasible {
             match self.node_for(arrival, is_masked, comes_after) {
                 Answer::Node(n) => node = Some(n),
-                Answer::Nowhere => {}
+                Answer::Nowhere => {
+                    if self.make_room(arrival, is_masked, comes_after, time) {
+                        match self.node_for(arrival, is_masked, comes_after) {
+                            Answer::Node(n) => node = Some(n),
+                            Answer::Nowhere => {}
+                            Answer::Unknown => return Some(Stop::NeedsNode),
+                        }
+                    }
+                }
                 // Nothing was changed yet: the same arrival is handled again when there is an answer.
                 Answer::Unknown => return Some(Stop::NeedsNode),
             }
@@ -668,7 +698,8 @@ impl Engine {
         }
         if let Some(g) = group {
             // Marked only where nothing but the nodes refused it, or these and a reservation that it would delay.
-            let is_alone = is_allowed && !is_masked;
+            // Others of its shape may have something evicted that it may not.
+            let is_alone = is_allowed && !is_masked && (starts || !self.may_evict(shape, time));
             if is_alone && !starts && comes_after && !self.decider.asks_host() {
                 self.shapes[shape].infeasible_beside = Some(self.passes);
             }
@@ -682,7 +713,8 @@ impl Engine {
         if is_split {
             self.separate(arrival, is_passing);
         }
-        if starts && self.lifts(arrival, members) {
+        let made_room = std::mem::take(&mut self.made_room);
+        if starts && (self.lifts(arrival, members) || (made_room && self.queue.waiting_groups > 0)) {
             self.pass = Pass::Head;
             self.passes += 1;
         }
@@ -868,12 +900,19 @@ impl Engine {
             if waited {
                 self.totals.waiting -= 1;
             }
-            if self.arrivals[a].duration < f64::INFINITY {
-                self.arrivals[a].leaves = time + self.arrivals[a].duration;
+            let duration = self.arrivals[a].duration;
+            if duration < f64::INFINITY {
+                let seconds = self.evictions.as_ref().map_or(duration, |all| all.accounts[a].run_seconds(duration));
+                self.arrivals[a].leaves = time + seconds;
                 let arrivals = &self.arrivals;
                 push(&mut self.running, a, |a, b| leaves_before(arrivals, a, b));
             }
             self.note(time, a, Outcome::Bound);
+        }
+        if let Some(all) = &mut self.evictions {
+            let waited = time - self.arrivals[arrival].since;
+            let queued = &self.queue.pods[arrival];
+            all.start(arrival, queued.total, waited, queued.estimated, time);
         }
     }
 
@@ -891,6 +930,10 @@ impl Engine {
         for a in arrival..arrival + self.arrivals[arrival].members {
             let pod = &mut self.arrivals[a];
             (pod.members, pod.least, pod.together) = (1, 1, 1);
+            if let Some(all) = &mut self.evictions {
+                // They would not be evicted together.
+                all.forbid(a);
+            }
             if waited && pod.choice.is_none() {
                 self.queue.push(a);
             }
@@ -924,6 +967,7 @@ impl Engine {
         };
         self.created = Some(pod);
         self.arrivals[pod].time = self.arrivals[arrival].leaves;
+        self.arrivals[pod].since = self.arrivals[pod].time;
         self.queue.pods[pod].time = self.arrivals[pod].time;
         self.controllers[k].delayed = self.arrivals[pod].following.filter(|&following| following < self.arrived);
     }
@@ -941,6 +985,7 @@ impl Engine {
         let arrivals = &self.arrivals;
         let arrival = pop(&mut self.running, |a, b| leaves_before(arrivals, a, b));
         self.change(arrival, -1);
+        self.finish(arrival);
         self.arrivals[arrival].has_left = true;
         self.freed = self.arrivals[arrival].choice.map(|choice| choice.node);
         self.queue.note_end(arrival, self.arrivals[arrival].duration);
@@ -1087,9 +1132,10 @@ impl Engine {
             // What holds for one pod of the shape holds for all.
             let a = self.queue.first(self.queue.active[s][0]);
             let c = self.arrivals[a].class;
+            let may_evict = self.may_evict(s, time);
             let is_new = every || self.fits_freed_nodes(c);
             let in_time = !is_new && self.may_backfill(a);
-            if !is_new && !in_time && !self.decider.terms.may_have_rules(c) {
+            if !is_new && !in_time && !may_evict && !self.decider.terms.may_have_rules(c) {
                 continue;
             }
             let mut best = None;
@@ -1098,7 +1144,8 @@ impl Engine {
                     continue;
                 }
                 let a = self.queue.first(g);
-                let starts = is_new || (in_time && self.may_overtake(a, time));
+                let evicts = may_evict && !self.queue.is_second(a, time);
+                let starts = is_new || evicts || (in_time && self.may_overtake(a, time));
                 if !starts && !self.decider.terms.has_rules(c, self.arrivals[a].labels) {
                     continue;
                 }
@@ -1163,7 +1210,8 @@ impl Engine {
                 || self.tried > 0
                 || self.shapes[s].infeasible_beside == Some(self.passes)
                 || self.decider.terms.has_rules(c, labels)
-                || self.fits_freed_nodes(c);
+                || self.fits_freed_nodes(c)
+                || self.may_evict(s, time);
             if is_tried {
                 return Some(g);
             }
@@ -1217,7 +1265,7 @@ impl Engine {
 fn follow(observer: &mut Observer, event: &Event) {
     match (event.outcome, event.choice) {
         (Outcome::Bound, Some(choice)) => observer.count(event.arrival, choice.node, 1),
-        (Outcome::Finished, Some(choice)) => observer.count(event.arrival, choice.node, -1),
+        (Outcome::Finished | Outcome::Evicted, Some(choice)) => observer.count(event.arrival, choice.node, -1),
         _ => {}
     }
 }
@@ -1228,11 +1276,32 @@ fn leaves_before(arrivals: &[Arrival], a: usize, b: usize) -> bool {
     (one.leaves, one.started, a) < (other.leaves, other.started, b)
 }
 
+/// Nothing is evicted whose node another pod's plans depend on: one with a nominated node.
+fn read_evictions(
+    arrays: &Arrays,
+    arrivals: &[Arrival],
+    nominated: &[(usize, usize)],
+    nodes: usize,
+) -> Result<Option<Evictions>> {
+    let leader = leaders(arrivals.iter().map(|arrival| arrival.members));
+    let mut evictions = Evictions::read(arrays, leader, nodes)?;
+    if let Some(all) = &mut evictions {
+        nominated.iter().for_each(|&(pod, _)| all.forbid(pod));
+    }
+    Ok(evictions)
+}
+
 fn read_shapes(arrays: &Arrays) -> Result<Vec<Shape>> {
     let infeasible: Vec<bool> = arrays.list("run.infeasible")?;
     let lifted: Vec<bool> = arrays.list_of("run.lifted", infeasible.len())?;
-    let shape =
-        |(is_infeasible, is_lifted)| Shape { is_infeasible, is_lifted, infeasible_in: None, infeasible_beside: None };
+    let shape = |(is_infeasible, is_lifted)| Shape {
+        is_infeasible,
+        is_lifted,
+        infeasible_in: None,
+        infeasible_beside: None,
+        may_evict: None,
+        searched: None,
+    };
     Ok(infeasible.into_iter().zip(lifted).map(shape).collect())
 }
 
@@ -1268,6 +1337,7 @@ fn read_arrivals(arrays: &Arrays, decider: &Decider, shapes: usize, controllers:
             has_left: false,
             leaves: 0.0,
             started: 0.0,
+            since: time[a],
         });
     }
     Ok(arrivals)

@@ -36,13 +36,52 @@ pub fn pop(heap: &mut Vec<usize>, goes_before: impl Fn(usize, usize) -> bool) ->
     first
 }
 
+/// Remove the element at a place of a binary heap.
+pub fn remove(heap: &mut Vec<usize>, place: usize, goes_before: impl Fn(usize, usize) -> bool) {
+    heap.swap_remove(place);
+    if place < heap.len() {
+        sink(heap, place, &goes_before);
+        rise(heap, place, goes_before);
+    }
+}
+
 /// Add an element to a binary heap.
 pub fn push(heap: &mut Vec<usize>, element: usize, goes_before: impl Fn(usize, usize) -> bool) {
+    let place = heap.len();
     heap.push(element);
-    let mut place = heap.len() - 1;
+    rise(heap, place, goes_before);
+}
+
+/// Move an element of a binary heap up to where it belongs.
+fn rise(heap: &mut [usize], mut place: usize, goes_before: impl Fn(usize, usize) -> bool) {
+    let element = heap[place];
     while place > 0 && goes_before(element, heap[(place - 1) / 2]) {
         heap[place] = heap[(place - 1) / 2];
         place = (place - 1) / 2;
     }
     heap[place] = element;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_left_after_a_removal_comes_in_order(count in 1usize..40, places in prop::collection::vec(0usize..40, 0..20)) {
+            let mut heap: Vec<usize> = (0..count).rev().collect();
+            heapify(&mut heap, |a, b| a < b);
+            let mut left: Vec<usize> = (0..count).collect();
+            for place in places.into_iter().filter(|&place| place < count) {
+                if place < heap.len() {
+                    let element = heap[place];
+                    left.retain(|&other| other != element);
+                    remove(&mut heap, place, |a, b| a < b);
+                }
+            }
+            let found: Vec<usize> = std::iter::from_fn(|| (!heap.is_empty()).then(|| pop(&mut heap, |a, b| a < b))).collect();
+            prop_assert_eq!(found, left);
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod decide;
 mod deployments;
 mod engine;
 mod episode;
+mod evictions;
 mod formula;
 mod fragmentation;
 mod heap;

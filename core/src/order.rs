@@ -23,6 +23,8 @@ pub enum Order {
     Learned(LearnedOrder),
     /// The host chooses, where the order commits to one pod.
     External,
+    /// By age, and what was evicted after the others: it has attained much service, see `evictions`.
+    Las,
 }
 
 /// A waiting pod as orders see it.
@@ -56,6 +58,7 @@ impl Order {
             Order::Fair,
             Order::Learned(LearnedOrder { weights }),
             Order::External,
+            Order::Las,
         ];
         let number = index("queue.settings, score", number, orders.len())?;
         let order = orders.into_iter().nth(number).expect("the number was checked");
@@ -71,7 +74,7 @@ impl Order {
 
     /// Whether scores depend on estimated run times.
     pub fn uses_estimates(&self) -> bool {
-        !matches!(self, Order::Given | Order::Fair | Order::External)
+        !matches!(self, Order::Given | Order::Fair | Order::External | Order::Las)
     }
 
     /// The score of a pod by what is known of it alone; of `Given`, `Fair` and `External` the queue knows it.
@@ -79,6 +82,7 @@ impl Order {
         let (r, n, w) = (pod.run_time, pod.size, pod.wait);
         match self {
             Order::Given | Order::Fair | Order::External => 0.0,
+            Order::Las => pod.arrived,
             Order::Shortest => r,
             Order::Area => r * n,
             Order::Wfp3 => {

@@ -24,9 +24,10 @@ pub enum Overtaking {
 #[derive(Clone)]
 pub struct QueuedPod {
     given: f64,
-    /// What it requests, in the unit of the cluster's size; of the first pod of a gang also what the gang does.
+    /// What it requests, in the unit of the cluster's size.
     pub size: f64,
-    total: f64,
+    /// What its gang requests.
+    pub total: f64,
     account: usize,
     /// Shares of the cluster's GPUs, CPUs and memory, if the order asks for them.
     shares: [f64; 3],
@@ -40,6 +41,7 @@ pub struct QueuedPod {
     stated: Option<f64>,
     /// Which of the kinds it is that are believed to run alike.
     kind: usize,
+    evicted: Option<Evicted>,
 }
 
 /// Pods that are believed to run alike.
@@ -49,6 +51,19 @@ struct Kind {
     /// Computed when one ended last.
     estimate: Option<Estimate>,
 }
+
+/// What an evicted pod comes back with.
+#[derive(Clone, Copy)]
+pub struct Evicted {
+    /// Seconds of work that are saved, and of the restart.
+    pub done: f64,
+    pub restart: f64,
+    /// When it goes before others again as if it had never run.
+    pub returns: f64,
+}
+
+/// Pods of the second queue have this added to their times in seconds.
+const SECOND: f64 = 1e10;
 
 /// Equal pods, the oldest first.
 #[derive(Clone)]
@@ -169,13 +184,42 @@ impl Queue {
     }
 
     fn estimate_of(&mut self, a: usize) -> Estimate {
-        match self.pods[a].stated {
+        let whole = match self.pods[a].stated {
             Some(seconds) => Estimate::stated(seconds),
             None => {
                 let kind = &mut self.kinds[self.pods[a].kind];
                 *kind.estimate.get_or_insert_with(|| self.belief.estimate(&kind.keys))
             }
+        };
+        match self.pods[a].evicted {
+            None => whole,
+            // One that has outrun its estimate is expected to run for as long again.
+            Some(Evicted { done, restart, .. }) => {
+                let left = |expected: f64| restart + if expected > done { expected - done } else { done };
+                Estimate { seconds: left(whole.seconds), mean: left(whole.mean), ..whole }
+            }
         }
+    }
+
+    /// Let a gang's first pod wait again, in a group of its own, since it differs from all others.
+    pub fn push_evicted(&mut self, a: usize, evicted: Evicted) {
+        if self.pods[a].evicted.is_none() {
+            let shape = self.groups[self.pods[a].group].shape;
+            self.pods[a].group = self.groups.len();
+            self.groups.push(Group { pods: VecDeque::new(), shape, place: 0, may_start: None, score: 0.0 });
+        }
+        self.pods[a].evicted = Some(evicted);
+        self.push(a);
+    }
+
+    /// Whether a pod is in the second queue: it was evicted, and has not waited for long since.
+    pub fn is_second(&self, a: usize, now: f64) -> bool {
+        self.pods[a].evicted.is_some_and(|evicted| now < evicted.returns)
+    }
+
+    /// Count a pod that was evicted no more.
+    pub fn note_eviction(&mut self, a: usize) {
+        self.use_shares(a, -1.0);
     }
 
     /// Count a pod that starts, of the gang whose first pod is `leader`.
@@ -230,6 +274,7 @@ impl Queue {
         match self.order {
             // Where the host chooses, others overtake by age.
             Order::Given | Order::External => return pod.given,
+            Order::Las => return pod.time + if self.is_second(a, moment.now) { SECOND } else { 0.0 },
             Order::Fair => return self.usage[pod.account].into_iter().fold(f64::NEG_INFINITY, f64::max),
             _ => {}
         }
@@ -353,6 +398,7 @@ fn read_pods(arrays: &Arrays, count: usize, groups: usize, kinds: usize) -> Resu
             group: group[a],
             stated: (!stated[a].is_nan()).then_some(stated[a]),
             kind: kind[a],
+            evicted: None,
         });
     }
     Ok(pods)
@@ -378,6 +424,7 @@ mod tests {
             group: a % groups,
             stated: None,
             kind: 0,
+            evicted: None,
         };
         let group =
             |g: usize| Group { pods: VecDeque::new(), shape: g % 3, place: 0, may_start: None, score: (g % 4) as f64 };

@@ -57,6 +57,7 @@ ORDERS = {
     "unicef": "by wait over run time and logarithm of the size",
     "f1": "by size, run time and arrival",
     "fair": "the namespace with the smallest share of the cluster first",
+    "las": "the oldest first, which may have pods evicted that can resume",
     "NAME:none, NAME:easy": "who may overtake a pod that fits nowhere",
     "NAME@SOURCE": "run times: stated, history, none, oracle or oracle:FACTOR",
     "NAME@ageing:2h": "who has waited for longer goes first",

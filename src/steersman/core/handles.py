@@ -350,6 +350,9 @@ class RunProgress:
     time: float  # of the last event
 
 
+EVICTIONS, SAVED, LOST, SERVED = range(4)  # columns of `CoreEngine.accounts`
+
+
 class Standing(NamedTuple):
     """How arrivals stand, [A] each."""
 
@@ -436,6 +439,16 @@ class CoreEngine:
         call("engine_arrivals", self._number, first, numbers, times, count)
         node, devices, members, runs = numbers.T
         return Standing(node, devices, members, runs == 1, *times.T)
+
+    def accounts(self, count: int) -> Floats:
+        """Return of so many arrivals, [A, 4], how often they were evicted, and seconds.
+
+        These are seconds of work that are saved, seconds that are lost, and seconds that they ran before the run that
+        goes on.
+        """
+        accounts = np.empty((count, 4))
+        call("engine_accounts", self._number, 0, accounts, count)
+        return accounts
 
     def heads(self, count: int) -> tuple[Integers, Floats]:
         """Return the oldest pods of all groups that wait, at most `count`, [G], in their order.

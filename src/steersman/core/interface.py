@@ -100,6 +100,7 @@ FUNCTIONS: dict[str, list[Any]] = {
     "engine_events": [NUMBER, SIZE, _OUT_FLOATS, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
     "engine_progress": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS],
     "engine_arrivals": [NUMBER, SIZE, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
+    "engine_accounts": [NUMBER, SIZE, _OUT_FLOATS, SIZE],
     "engine_heads": [NUMBER, _OUT_INTEGERS, _OUT_FLOATS, SIZE],
     "engine_state": [NUMBER, *[_OUT_INTEGERS] * 4, _OUT_COUNTS, _OUT_COUNTS, _OUT_INTEGERS, _OUT_COUNTS, SIZES],
     "engine_scores": [NUMBER, NUMBER, NUMBER, _OUT_FLOATS, SIZE],

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from steersman.cluster.model import LatencyLimits, Node, Pod, PodClass
+from steersman.cluster.model import RESTART_SECONDS, LatencyLimits, Node, Pod, PodClass
 from steersman.core.errors import InputError
 from steersman.core.redaction import redact_url
 from steersman.orders.registry import file_of
@@ -58,6 +58,8 @@ class ReplayPod(msgspec.Struct, omit_defaults=True, kw_only=True):
     at_once: int | None = None
     nominated: str = ""
     preempts: bool = True
+    resumable: float | None = None
+    restart_seconds: float = RESTART_SECONDS
 
 
 _SHARED = tuple(name for name in ReplayPod.__struct_fields__ if name not in ("pod_class", "labels", "latency"))

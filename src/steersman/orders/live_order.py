@@ -83,6 +83,8 @@ def check_live(order: Order) -> None:
     """Raise UsageError for an order that a live scheduler cannot follow."""
     if order.estimates.source == "oracle":
         raise UsageError(f"order {order.name}: no live cluster knows true run times; expected @stated or @history")
+    if order.score == scores.LAS:
+        raise UsageError(f"order {order.name}: only simulations have pods evicted; expected another one, such as age")
     if order.commits and order.uses_delay:
         raise UsageError(f"order {order.name}: only simulations know its input delay; expected one trained without")
 

@@ -213,5 +213,6 @@ BUILT_IN: dict[str, Order] = {
     "unicef": Order("unicef", scores.UNICEF),
     "f1": Order("f1", scores.F1),
     "fair": Order("fair", scores.FAIR),
+    "las": Order("las", scores.LAS),
 }
 """The orders of names."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-GIVEN, SHORTEST, AREA, WFP3, UNICEF, F1, FAIR, LEARNED, EXTERNAL = range(9)
+GIVEN, SHORTEST, AREA, WFP3, UNICEF, F1, FAIR, LEARNED, EXTERNAL, LAS = range(10)
 """Kinds of scores. `GIVEN` ones are known when a pod arrives: age, smallest, largest. `EXTERNAL`: the agent of an
 environment chooses, where the order commits to one pod. `FAIR`: the namespace that has least running goes first, by its
-dominant share of the cluster; Ghodsi et al., "Dominant Resource Fairness" (NSDI 2011)."""
+dominant share of the cluster; Ghodsi et al., "Dominant Resource Fairness" (NSDI 2011). `LAS`: age, and
+pods that were evicted after all others, see `orders.evictions`."""
 
 INPUTS = ("estimate", "size", "wait", "fits", "free", "queue", "spread", "delay")
 """Inputs of learned scores, about 1 in size: logarithms of the estimate in seconds, of the requested share of the

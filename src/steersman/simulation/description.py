@@ -10,7 +10,10 @@ import numpy.typing as npt
 from steersman.cluster.pod_query import PodQuery
 from steersman.cluster.state import ClusterState
 from steersman.core.handles import CoreEngine
+from steersman.orders import evictions
+from steersman.orders.evictions import described_evictions
 from steersman.orders.order import AGE
+from steersman.orders.scores import LAS
 from steersman.policies.base import Candidates, Policy
 from steersman.policies.decision.description import Arrays, described_decisions
 from steersman.policies.features import View
@@ -97,7 +100,27 @@ class RunDescription:
             "run.tries_everybody": np.array(0),
             "run.queued": np.array(plan.queued),
         }
-        return arrivals | self.queue
+        return arrivals | self.queue | self._evictions
+
+    @property
+    def evicts(self) -> bool:
+        """Return whether the order may have pods evicted."""
+        return bool(self._evictions)
+
+    @property
+    def resumable(self) -> npt.NDArray[np.bool_]:
+        """Return [A] whether an arrival can resume after an eviction."""
+        nothing = np.full(len(self._plan.pods), np.nan)
+        return ~np.isnan(self._evictions.get("evictions.interval", nothing).astype(np.float64))
+
+    @cached_property
+    def _evictions(self) -> Arrays:
+        """Return who may be evicted, and when, if the order has pods evicted."""
+        if self.order.score != LAS or not self._plan.waits:
+            return {}
+        pods = self._prepared.workload.pods
+        arriving = [pods[i] for i in self._plan.pods.tolist()]
+        return described_evictions(arriving, self._plan.members, self._prepared.queued.capacity, evictions.RULES)
 
     def _standing(self) -> Arrays:
         """Return the pods that stay where the workload recorded them."""

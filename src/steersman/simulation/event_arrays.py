@@ -13,7 +13,7 @@ from steersman.core import handles
 from steersman.objectives import summary as state
 from steersman.workloads.profile import ProfileArrays
 
-BOUND, FAILED, WAITING, FINISHED = range(4)  # outcomes of an event
+BOUND, FAILED, WAITING, FINISHED, EVICTED = range(5)  # outcomes of an event
 
 # Columns of `EventRecord.numbers`: the event, then the totals after it.
 ARRIVAL, OUTCOME, SLOT, DEVICES = range(4)
@@ -29,10 +29,10 @@ class EventRecord(NamedTuple):
     """The events of a run, E of them; totals are those after the event."""
 
     time: npt.NDArray[np.float64]  # [E] seconds
-    # [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING or FINISHED), SLOT (NOWHERE if not bound), DEVICES
-    # (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits), NODES_IN_USE,
-    # GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of GPU_TAKEN beyond what the
-    # nodes of the pods have, so that the idle milli are capacity - taken + exceeding)
+    # [E, 10] int64, columns ARRIVAL, OUTCOME (BOUND, FAILED, WAITING, FINISHED or EVICTED), SLOT (NOWHERE if not
+    # bound), DEVICES (bit mask); then the totals of the cluster: NOW_WAITING (failed so far where nothing waits),
+    # NODES_IN_USE, GPU_TAKEN (milli), CPU_TAKEN (milli), MEMORY_TAKEN (bytes), GPU_EXCEEDING (milli of GPU_TAKEN
+    # beyond what the nodes of the pods have, so that the idle milli are capacity - taken + exceeding)
     numbers: npt.NDArray[np.int64]
     sums: npt.NDArray[np.float64]  # [E, 10] columns GPU_SHARE.. and CAUSE...
     reasons: npt.NDArray[np.int64]  # [E] numbers that the caller gives to reasons, or [0] if none are asked for
@@ -58,19 +58,25 @@ def recount(
         class_id: [A] classes of the arrivals.
         record: of the run.
     """
-    outcome = record.numbers[:, OUTCOME]
-    signs = (outcome == BOUND).astype(np.int64) - (outcome == FINISHED)
+    signs = signs_of(record.numbers)
     columns = record.numbers[:, SLOT], class_id[record.numbers[:, ARRIVAL]], record.numbers[:, DEVICES], signs
     nodes, classes = state.arrays._asdict(), state.class_arrays._asdict()
     arrays = handles.named(nodes=nodes, classes=classes, profile=profile._asdict()) | {
         "recount.weight": weight,
         "recount.changes": np.stack(columns, axis=1),
     }
-    record.sums[:, CAUSE:] = handles.recount(arrays, len(outcome))
+    record.sums[:, CAUSE:] = handles.recount(arrays, len(signs))
 
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+
+def signs_of(numbers: Ints) -> Ints:
+    """Return [E] 1 where a pod came to a node, -1 where it left one, else 0."""
+    outcome = numbers[:, OUTCOME]
+    signs: Ints = (outcome == BOUND).astype(np.int64) - (outcome == FINISHED) - (outcome == EVICTED)
+    return signs
 
 
 def are_whole(state: ClusterState, device: Floats, counted: Floats) -> bool:
@@ -110,7 +116,7 @@ def gpus_taken(
     milli = classes.gpu_count[c] * classes.gpu_milli[c] * each / GPU_MILLI
     # Resources that are GPUs by another name, such as slices.
     milli += (classes.request[c] * counted[slot]).sum(axis=1)
-    sign = (numbers[:, OUTCOME] == BOUND).astype(np.int64) - (numbers[:, OUTCOME] == FINISHED)
+    sign = signs_of(numbers)
     # Rounded after summing: parts of a third of a GPU add up to whole ones.
     taken: Ints = np.rint(np.cumsum(np.where(eligible[slot], sign * milli, 0.0))).astype(np.int64)
     return taken

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from steersman.cluster.model import GPU_MILLI
+from steersman.core.handles import EVICTIONS, LOST, SERVED
 from steersman.objectives.registry import WeightedObjectives
 from steersman.simulation.event_arrays import (
     BOUND,
@@ -15,6 +17,7 @@ from steersman.simulation.event_arrays import (
     CPU_SHARE,
     CPU_SQUARE,
     CPU_TAKEN,
+    EVICTED,
     FAILED,
     FINISHED,
     GPU_EXCEEDING,
@@ -42,6 +45,7 @@ from steersman.simulation.waiting import (
 )
 
 TIMED_POINTS = 200
+HOUR = 3600.0
 OVER_TIME = tuple(each for each in COURSE.values() if each.over_time)
 
 
@@ -144,7 +148,7 @@ def final_metrics(record: EventRecord, events: Curve, curve: Curve | None, until
 
     With a curve (`inflation`) allocation is that of its last point, as published results are.
     """
-    outcomes = np.bincount(record.numbers[:, OUTCOME], minlength=4)
+    outcomes = np.bincount(record.numbers[:, OUTCOME], minlength=5)
     # The last event up to `until`: what departs later says nothing of the policy.
     at = int(np.searchsorted(events.x, until, side="right")) - 1
 
@@ -158,7 +162,7 @@ def final_metrics(record: EventRecord, events: Curve, curve: Curve | None, until
 
     return [
         *(Metric(each.name, each.unit, end(each)) for each in COURSE.values() if each.is_final),
-        Metric("pods_bound", "pods", float(outcomes[BOUND])),
+        Metric("pods_bound", "pods", float(outcomes[BOUND] - outcomes[EVICTED])),
         Metric("pods_failed", "pods", float(outcomes[FAILED])),
     ]
 
@@ -215,6 +219,36 @@ def timed_metrics(
             for each in OVER_TIME
         ),
         Metric("makespan_seconds", "seconds", float(events.x[-1] - events.x[0])),
+    ]
+
+
+def eviction_metrics(waits: Waits, accounts: Floats, resumable: npt.NDArray[np.bool_], first: int) -> list[Metric]:
+    """Return how many pods were evicted, what was lost by that, and the mean waits of those that can resume and others.
+
+    Args:
+        waits: [A] of all arrivals.
+        accounts: [A, 4] see `CoreEngine.accounts`.
+        resumable: [A] whether a pod can resume.
+        first: the first arrival whose wait counts.
+    """
+    gpus = waits.demand / GPU_MILLI
+    lost = float(gpus @ accounts[:, LOST]) / HOUR
+    used = float(gpus @ accounts[:, SERVED]) / HOUR
+    evicted = accounts[:, EVICTIONS] > 0
+    shown = np.zeros(len(evicted), dtype=np.bool_)
+    shown[first:] = ~np.isnan(waits.seconds[first:])
+
+    def mean(which: npt.NDArray[np.bool_]) -> float:
+        return float(waits.seconds[shown & which].mean()) if (shown & which).any() else float("nan")
+
+    return [
+        Metric("evictions", "pods", float(accounts[:, EVICTIONS].sum())),
+        Metric("pods_evicted", "pods", float(evicted.sum())),
+        Metric("gpu_hours_lost", "GPU h", lost),
+        Metric("gpu_time_lost_percent", "percent", 100.0 * lost / used if used > 0 else 0.0),
+        Metric("waiting_time_mean_resumable_seconds", "seconds", mean(resumable)),
+        Metric("waiting_time_mean_not_resumable_seconds", "seconds", mean(~resumable)),
+        Metric("waiting_time_mean_evicted_seconds", "seconds", mean(evicted)),
     ]
 
 

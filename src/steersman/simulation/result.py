@@ -94,7 +94,7 @@ class Placements:
     pod: list[str]  # [E] pod names, as namespace/name if some pod is not in the namespace `default`
     node: list[str]  # [E] node names, "" where there is none
     devices: list[str]  # [E] GPU indices joined by "-", "" where there are none
-    outcome: list[str]  # [E] "bound", "failed" (dropped), "waiting", "finished" (departed)
+    outcome: list[str]  # [E] "bound", "failed" (dropped), "waiting", "finished" (departed), "evicted"
     reason: list[str]  # [E] why a pod was not bound, in kube-scheduler's words, else ""
 
 

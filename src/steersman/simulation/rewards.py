@@ -17,6 +17,7 @@ from steersman.simulation.event_arrays import (
     CAUSE,
     CPU_SHARE,
     CPU_SQUARE,
+    EVICTED,
     FINISHED,
     NOW_WAITING,
     OUTCOME,
@@ -106,7 +107,7 @@ def _localities(
     place = np.where(rack < 0, -1 - np.arange(len(rack)), rack).tolist()
     owners, events = owner_of.tolist(), numbers[:, [OUTCOME, ARRIVAL, SLOT]].tolist()
     for k, (outcome, arrival, slot) in enumerate(events):
-        if outcome not in (BOUND, FINISHED):
+        if outcome not in (BOUND, FINISHED, EVICTED):
             continue
         owner, sign = owners[arrival], 1 if outcome == BOUND else -1
         here = owner, place[slot]

@@ -21,11 +21,12 @@ from steersman.cluster.provisional import RunningPodArrays, preemption, with_nom
 from steersman.cluster.state import ClusterState, device_indices
 from steersman.core.counting import first_names
 from steersman.core.errors import SteersmanError
-from steersman.core.handles import NOWHERE, CoreEngine, Standing, Stop
+from steersman.core.handles import LOST, NOWHERE, CoreEngine, Standing, Stop
 from steersman.objectives.registry import WeightedObjectives
 from steersman.objectives.summary import fragmented_milli, summary_of
 from steersman.orders.order import AGE
 from steersman.orders.run_time_history import RunTimeHistory
+from steersman.orders.scores import LAS
 from steersman.policies.base import (
     Candidates,
     Need,
@@ -540,7 +541,8 @@ class Execution:
 
     def _waits(self, record: event_arrays.EventRecord) -> Waits:
         pods, simulator = self.plan.pods, self.simulator
-        return waits_of(record, self.plan.duration, simulator._demand[pods], simulator._devices[pods])
+        lost = self.engine.accounts(len(pods))[:, LOST] if self.described.evicts else None
+        return waits_of(record, self.plan.duration, simulator._demand[pods], simulator._devices[pods], lost)
 
     def result(
         self, protocol: Protocol, seed: int, ratio: float, objectives: Sequence[WeightedObjectives] = ()
@@ -569,6 +571,10 @@ class Execution:
         if protocol == "timed":
             waits, begins = self._waits(record), (self.plan.standing, self.plan.warm)
             values += metrics.timed_metrics(record, events, waits, *begins, until)
+            if self.described.order.score == LAS:
+                values += metrics.eviction_metrics(
+                    waits, self.engine.accounts(len(self.plan.pods)), self.described.resumable, sum(begins)
+                )
             if self.described.order.uses_estimates:
                 coming = slice(sum(begins), None)
                 values += estimate_metrics(standing.estimated[coming], self.plan.duration[coming])
@@ -671,6 +677,7 @@ class Execution:
             event_arrays.FAILED: "failed",
             event_arrays.WAITING: "waiting",
             event_arrays.FINISHED: "finished",
+            event_arrays.EVICTED: "evicted",
         }
         pods = self.simulator.workload.pods
         spaced = any(pod.namespace != "default" for pod in pods)
@@ -678,13 +685,17 @@ class Execution:
         arrivals, outcomes, slots, devices = record.numbers[:, : event_arrays.DEVICES + 1].T.tolist()
         arrived = [pods[i] for i in self.plan.pods.tolist()]
         texts = self.reasons.texts()
+        # Evictions come right before the pod is bound that they make room for.
+        evicted: dict[int, str] = {}
+        for e in np.flatnonzero(record.numbers[:, event_arrays.OUTCOME] == event_arrays.EVICTED)[::-1].tolist():
+            evicted[e] = evicted.get(e + 1) or f"makes room for {arrived[arrivals[e + 1]].name}"
         return Placements(
             time=record.time,
             pod=[f"{arrived[a].namespace}/{arrived[a].name}" if spaced else arrived[a].name for a in arrivals],
             node=["" if slot < 0 else nodes[slot].name for slot in slots],
             devices=["-".join(map(str, device_indices(mask))) for mask in devices],
             outcome=[words[outcome] for outcome in outcomes],
-            reason=[texts[number] for number in record.reasons.tolist()],
+            reason=[evicted.get(e, texts[number]) for e, number in enumerate(record.reasons.tolist())],
         )
 
 

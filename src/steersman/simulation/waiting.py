@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from steersman.simulation.event_arrays import ARRIVAL, BOUND, FAILED, OUTCOME, WAITING, EventRecord
+from steersman.simulation.event_arrays import ARRIVAL, BOUND, EVICTED, FAILED, OUTCOME, WAITING, EventRecord
 from steersman.simulation.pod_kinds import KINDS, kinds_of, wait_metric
 from steersman.simulation.result import Metric
 
@@ -28,7 +28,9 @@ MINUTE = 60.0
 class Waits:
     """Waiting times by arrival, in the order of arrival, [A]."""
 
-    seconds: Floats  # from arrival to binding, 0 for a pod bound at once, NaN for one that was never bound
+    # From arrival to binding, 0 for a pod bound at once, NaN for one that was never bound. Of one that was evicted all
+    # seconds from its arrival in which it did not do work that it kept; NaN: it waits again, to the end.
+    seconds: Floats
     duration: Floats  # seconds that the pod runs once it is bound, inf: to the end
     demand: Ints  # GPU milli of the pod
     devices: Ints  # number of GPUs that it asks for, or asks for a share of
@@ -80,10 +82,11 @@ def bounded_slowdown(seconds: Floats, duration: Floats) -> Floats:
     return np.where(lasting & ~np.isnan(seconds), 1.0, slowdown)
 
 
-def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints) -> Waits:
+def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints, lost: Floats | None = None) -> Waits:
     """Return the waits of all arrivals of a record.
 
     Args:
+        lost: [A] seconds of restarts and of work that was not saved; None: nothing was evicted.
         duration: [A] see `Waits`.
         demand: [A] see `Waits`.
         devices: [A] see `Waits`.
@@ -92,10 +95,19 @@ def waits_of(record: EventRecord, duration: Floats, demand: Ints, devices: Ints)
     arrival, outcome = record.numbers[:, ARRIVAL], record.numbers[:, OUTCOME]
     came = (outcome == WAITING) | (outcome == FAILED)
     arrived[arrival[came]] = record.time[came]
-    started = outcome == BOUND
+    started, evicted = outcome == BOUND, outcome == EVICTED
     bound[arrival[started]] = record.time[started]
     # Bound without having waited: there is no event of its arrival, and it waited 0 s.
     seconds = np.where(np.isnan(arrived) & ~np.isnan(bound), 0.0, bound - arrived)
+    if lost is not None and evicted.any():
+        # A pod that was evicted waits from its arrival, or its evictions, to each start.
+        again = np.unique(arrival[evicted])
+        sums = [np.bincount(arrival[which], record.time[which], len(duration)) for which in (started, evicted)]
+        starts, evictions = (np.bincount(arrival[which], minlength=len(duration)) for which in (started, evicted))
+        first = np.full(len(duration), np.inf)
+        np.minimum.at(first, arrival[started], record.time[started])
+        total = sums[0] - sums[1] - np.where(np.isnan(arrived), first, arrived) + lost
+        seconds[again] = np.where(starts > evictions, total, np.nan)[again]
     return Waits(seconds, duration, demand, devices)
 
 

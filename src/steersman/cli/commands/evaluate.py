@@ -18,6 +18,7 @@ from steersman.cli.options.arrivals import (
     RATIO,
     AnyProtocol,
     ComparedArrivalOptions,
+    EvictionOptions,
     GeneratedCluster,
     Protocol,
     deployments_options,
@@ -102,6 +103,7 @@ def evaluate(
     results: Results,
     inputs: InputsWithRunningPods,
     arrivals: ComparedArrivalOptions,
+    evictions: EvictionOptions,
     generated: GeneratedCluster,
     server: PolicyServer,
     invocation: typer.Context,
@@ -164,12 +166,13 @@ def evaluate(
         experiments, reason = [generated_experiment(environment, tuple(chosen), seeds, objectives)], ""
     else:
         is_replayed = arrivals.protocol == AnyProtocol.TIMED
-        workloads = inputs.read(warn, RunningPods.REPLAYED if is_replayed else None)
+        read = inputs.read(warn, RunningPods.REPLAYED if is_replayed else None)
+        workloads = tuple(map(evictions.applied, read))
         experiments, reason = experiments_on(workloads, tuple(chosen), seeds, arrivals, objectives)
         warn_and_check(experiments, options, warn)
     # Not `results` and `server`: they change no result.
     drawn = [part for name, value in settings.items() for part in spelled(flag(name), value)]
-    recorded = [*to_arguments(options, inputs, arrivals, generated), *drawn]
+    recorded = [*to_arguments(options, inputs, arrivals, evictions, generated), *drawn]
     command = shlex.join(["steersman", "evaluate", *recorded, "--output", results.output.name])
     with (
         using_folder(results.output),

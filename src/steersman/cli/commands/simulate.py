@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, Protocol
+from steersman.cli.options.arrivals import MAX_RATIO, ArrivalOptions, EvictionOptions, Protocol
 from steersman.cli.options.common import (
     Format,
     FormatOption,
@@ -60,6 +60,7 @@ def simulate(
     options: SimulationOptions,
     inputs: InputsWithRunningPods,
     arrivals: ArrivalOptions,
+    evictions: EvictionOptions,
     configs: SimonOptions,
     server: PolicyServer,
 ) -> None:
@@ -73,7 +74,7 @@ def simulate(
     """
     server.use()
     if configs.cluster_config is not None:
-        for name in given_options(inputs, arrivals):
+        for name in given_options(inputs, arrivals, evictions):
             raise UsageError(f"--cluster-config defines the workload and how its pods arrive; leave out {flag(name)}")
         if configs.scheduler_config is None and options.policy is None:
             raise UsageError("--cluster-config needs a policy; give --scheduler-config or --policy")
@@ -99,6 +100,7 @@ def simulate(
         (policy,) = with_minor([str(options.policy)], options.kubernetes, live)
         check_policy_names([policy])
         (source,) = inputs.read(warn, RunningPods.REPLAYED if arrivals.protocol is Protocol.TIMED else None)
+        source = evictions.applied(source)
         arrivals.warn_of(source, warn)
         seed = FIRST_SEED if options.seed is None else options.seed
         plan = SimulationPlan(source, policy, seed, arrivals)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from steersman.cli.options.declaring import AssumedValue, RequiresProtocol, Unit, advanced, option
-from steersman.core.config.fields import ValueCheck
+from steersman.cli.options.declaring import AssumedValue, RequiresOption, RequiresProtocol, Unit, advanced, option
+from steersman.cluster.model import RESTART_SECONDS
+from steersman.core.config.fields import AMOUNT, SHARE, ValueCheck
 from steersman.core.errors import UsageError
 from steersman.core.quantities import duration_seconds
 from steersman.workloads.generators.latency_settings import LatencySettings, checked
@@ -127,6 +128,33 @@ class ComparedArrivalOptions:
         metavar="LOAD",
     )
     mean_duration: MeanDuration = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionOptions:
+    """Which jobs the order `las` may have evicted, where the data do not say."""
+
+    resumable: float | None = option(
+        "timed only: share of the jobs that the order las may have evicted, since they save their work then. "
+        "[default: pods that say so]",
+        RequiresProtocol("timed", is_stated=True),
+        SHARE,
+        metavar="SHARE",
+    )
+    restart_seconds: float | None = advanced(
+        f"With --resumable: what such a job needs before it goes on. [default: {RESTART_SECONDS:g}]",
+        RequiresOption("resumable"),
+        AMOUNT,
+    )
+
+    def applied(self, workload: Workload) -> Workload:
+        """Return a workload with these jobs marked."""
+        from steersman.workloads.resumable import with_resumable
+
+        if self.resumable is None:
+            return workload
+        restart = RESTART_SECONDS if self.restart_seconds is None else self.restart_seconds
+        return with_resumable(workload, self.resumable, restart)
 
 
 Interval = Annotated[float, advanced("Seconds from one Deployment to the next.")]

@@ -63,6 +63,7 @@ from steersman.core.quantities import (
     NANO,
     bytes_,
     cpu_milli,
+    duration_seconds,
     plausible,
     whole,
 )
@@ -77,6 +78,10 @@ GANG_KEY = "steersman.dev/gang"  # annotation for the gang of a pod, which count
 GANG_MINIMUM_KEY = "steersman.dev/gang-minimum"
 """Annotation for the number of pods of a gang that must start together; without it all of them."""
 AT_ONCE_KEY = "steersman.dev/at-once"  # annotation for the number of pods of a pod's owner that exist at a time
+RESUMABLE_KEY = "steersman.dev/resumable"
+"""Annotation of a pod that may be evicted: `on-eviction`, it saves its work then, or a time between its checkpoints."""
+ON_EVICTION = "on-eviction"
+RESTART_KEY = "steersman.dev/restart-seconds"  # annotation for what such a pod needs before it goes on
 REFUSALS_KEY = "steersman.dev/volume-refusals"
 """Annotation for why volumes of a pod refuse nodes: a JSON list of a reason and names of nodes, none for all."""
 POD_GROUPS = (
@@ -242,6 +247,8 @@ def decode_pod(
         preempts=spec.preemption_policy != "Never",
         preempted=_is_preempted(obj),
         started=unix_seconds(obj.status.start_time),
+        resumable=_resumable(annotations, ignored),
+        restart_seconds=_restart(annotations, ignored),
         # Last: those above fill it.
         ignored=tuple(ignored),
     )
@@ -306,6 +313,32 @@ def _estimate(annotations: Object, spec: PodSpec, ignored: list[str]) -> float |
             return seconds
         ignored.append(_senseless(ESTIMATE_KEY, value, "a number of seconds above 0, such as 3600"))
     return None if spec.active_deadline_seconds is None else float(spec.active_deadline_seconds)
+
+
+def _resumable(annotations: Object, ignored: list[str]) -> float | None:
+    """Return the seconds between checkpoints, 0: it saves its work when it is evicted; None: it is never evicted."""
+    value = annotations.get(RESUMABLE_KEY)
+    if value is None or value == "":
+        return None
+    if value == ON_EVICTION:
+        return 0.0
+    try:
+        return duration_seconds(value if isinstance(value, str) else "")
+    except ValueError:
+        expected = f"{ON_EVICTION} or a time between checkpoints such as 10m"
+        ignored.append(_senseless(RESUMABLE_KEY, value, expected))
+        return None
+
+
+def _restart(annotations: Object, ignored: list[str]) -> float:
+    value = annotations.get(RESTART_KEY)
+    if value is None or value == "":
+        return model.RESTART_SECONDS
+    seconds = math.nan if "_" in str(value) else _number(value)
+    if 0 <= seconds < MAX_SECONDS:
+        return seconds
+    ignored.append(_senseless(RESTART_KEY, value, "a number of seconds, 0 or more, such as 120"))
+    return model.RESTART_SECONDS
 
 
 def _gang(annotations: Object, labels: Mapping[str, str], ignored: list[str]) -> str:

@@ -22,7 +22,7 @@ from steersman.cluster.objects.api.pods import DEFAULT_SCHEDULER, PREFERRED, REQ
 from steersman.cluster.objects.gpus import DEVICES, FRACTION, GPU_COUNT_KEY, GPU_INDEX_KEY, GPU_MILLI_KEY, HAMI_REGISTER
 from steersman.cluster.objects.pod_features import HOST_NETWORK_USERS, RESTART_ALL
 from steersman.cluster.objects.requests import CPU, EPHEMERAL, MEMORY, NONZERO
-from steersman.core.quantities import NANO, ceil_div, format_bytes, format_cpu, format_whole
+from steersman.core.quantities import NANO, ceil_div, duration_literal, format_bytes, format_cpu, format_whole
 
 Manifest = dict[str, Any]
 
@@ -108,6 +108,9 @@ def pod_to_object(pod: model.Pod) -> Manifest:
     for key, count in ((decoding.GANG_MINIMUM_KEY, pod.gang_minimum), (decoding.AT_ONCE_KEY, pod.at_once)):
         if count:
             annotations[key] = str(count)
+    if pod.resumable is not None:
+        annotations[decoding.RESUMABLE_KEY] = duration_literal(pod.resumable) if pod.resumable else decoding.ON_EVICTION
+        annotations[decoding.RESTART_KEY] = format_seconds(pod.restart_seconds)
     if constraints.volume_refusals:
         annotations[decoding.REFUSALS_KEY] = json.dumps(constraints.volume_refusals)
     if pod.owner:

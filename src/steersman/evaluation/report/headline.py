@@ -25,6 +25,8 @@ OTHER_COLUMNS = (
     Measure(PERCENTILE_WAIT, "seconds", "Longest wait of 95 % of pods, s", "95 % wait s", digits=0),
     COURSE[GPU_ALLOCATION].mean_over_time(),
     COURSE[CPU_ALLOCATION].mean_over_time(),
+    Measure("evictions", "pods", "Evictions of pods", "Evictions", digits=0),
+    Measure("gpu_time_lost_percent", "percent", "GPU time lost by evictions, %", "GPU lost %"),
     *map(LATENCY.__getitem__, ("hard_limits_broken_avoidable", "used_nodes", "connections_peak")),
 )
 """What the table shows beside what decides and the pods that are left out."""

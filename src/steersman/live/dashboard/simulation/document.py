@@ -18,7 +18,7 @@ from steersman.workloads.profile import TypicalPod, typical_pods
 from steersman.workloads.warnings import gpu_warnings
 from steersman.workloads.workload import Workload
 
-OUTCOMES = ("bound", "failed", "waiting", "finished")  # outcomes of events; the document holds their positions
+OUTCOMES = ("bound", "failed", "waiting", "finished", "evicted")  # of events; the document holds their positions
 NOWHERE = -1  # node of an event without one
 
 RecordedProtocol = Protocol | Literal["recorded"]  # how pods arrived; those of a recording, on a live cluster

@@ -22,7 +22,7 @@ from steersman.policies.base import Policy, renamed
 from steersman.simulation.run import Simulator
 from steersman.workloads.workload import Workload
 
-BOUND, FINISHED = OUTCOMES.index("bound"), OUTCOMES.index("finished")
+BOUND, FINISHED, EVICTED = (OUTCOMES.index(each) for each in ("bound", "finished", "evicted"))
 KEPT = 1000  # explanations of a run that are kept
 KEPT_RUNS = 4  # loaded runs that are kept
 MOST_SHOWN = 2
@@ -36,7 +36,7 @@ def pods_before(workload: Workload, columns: RunColumns, event: int) -> list[Pod
     for e in range(event):
         if columns.outcome[e] == BOUND:
             running.setdefault(columns.pod[e], []).append((columns.node[e], columns.devices[e]))
-        elif columns.outcome[e] == FINISHED:
+        elif columns.outcome[e] in (FINISHED, EVICTED):
             # A pod may run several times at once; the one that was bound first ends first.
             running[columns.pod[e]].pop(0)
     result = []
@@ -61,6 +61,8 @@ class RunExplainer:
         columns = self._columns
         if columns.outcome[event] == FINISHED:
             raise UsageError(f"event {event} is the end of a pod, and no decision")
+        if columns.outcome[event] == EVICTED:
+            raise UsageError(f"event {event} is an eviction; the pod that it makes room for is the next one bound")
         if self._policy.members:
             chosen = Simulator(self._workload).member(self._policy)
             self._member, self._choice = chosen.policy.name, chosen.evidence

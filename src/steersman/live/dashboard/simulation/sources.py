@@ -154,9 +154,10 @@ def _placements(run: FoundRun, workload: Workload) -> Placements:
         problem = _problem_of(row, pods, nodes)
         if event != str(len(times)):
             problem = f"event {event[:40]!r}; expected {len(times)}"
-        running[row[0]] = running.get(row[0], 0) + (row[3] == "bound") - (row[3] == "finished")
+        running[row[0]] = running.get(row[0], 0) + (row[3] == "bound") - (row[3] in ("finished", "evicted"))
         if running[row[0]] < 0:
-            problem = f"pod {row[0][:80]!r} finished, and was not bound before"
+            left = "finished" if row[3] == "finished" else "was evicted"
+            problem = f"pod {row[0][:80]!r} {left}, and was not bound before"
         if problem:
             raise InputError(run.folder / PLACEMENTS, f"line {line}", "", problem)
         times.append(cell_number(run, PLACEMENTS, line, "time", time))
@@ -178,7 +179,7 @@ def _problem_of(row: Sequence[str], pods: Collection[str], nodes: Mapping[str, i
         return f"devices {devices[:40]!r} are none of the node's {nodes[node]}"
     if outcome not in OUTCOMES:
         return f"outcome {outcome[:40]!r}; expected one of {', '.join(OUTCOMES)}"
-    return f"outcome {outcome} without a node" if outcome in ("bound", "finished") and not node else ""
+    return f"outcome {outcome} without a node" if outcome in ("bound", "finished", "evicted") and not node else ""
 
 
 def _timeline(run: FoundRun, timed: bool) -> Curve:

@@ -6,7 +6,7 @@ import { showLegend } from "../shared/legend.js";
 import { startPage } from "../shared/page.js";
 import { drawChart, lineOf } from "./chart.js";
 import { decisionCard, nodeCard } from "./details.js";
-import { ClusterState, FINISHED, arrivalCounts, differences, eventsUntil, unplacedCounts } from "./replay.js";
+import { ClusterState, EVICTED, FINISHED, arrivalCounts, differences, eventsUntil, unplacedCounts } from "./replay.js";
 
 /** @typedef {import("./replay.js").Replay} Replay */
 /** @typedef {import("./details.js").Explanation} Explanation */
@@ -304,7 +304,8 @@ function describe(state, now) {
   const pod = state.replay.pods.name[run.pod[e]];
   const there = run.node[e] >= 0 ? ` on ${state.replay.nodes.name[run.node[e]]}` : "";
   const share = (/** @type {string} */ what, /** @type {number | null} */ value) => (value === null ? "" : `${what} ${value.toFixed(1)} %, `);
-  const last = run.outcome[e] === FINISHED ? `${pod} ended` : run.node[e] >= 0 ? `${pod}${there}` : `${pod} fits nowhere`;
+  const gone = { [FINISHED]: "ended", [EVICTED]: "was evicted" }[run.outcome[e]];
+  const last = gone ? `${pod} ${gone}` : run.node[e] >= 0 ? `${pod}${there}` : `${pod} fits nowhere`;
   const unplaced = [["refused", now.refused], ["waiting", now.waiting]].map(([verb, pods]) => (pods ? `${countOf(Number(pods), "pod")} ${verb}, ` : ""));
   return `${share("GPU", run.gpu[e])}${share("CPU", run.cpu[e])}${share("fragmented", run.fragmentation[e])}${unplaced.join("")}last: ${last}`;
 }

@@ -15,7 +15,7 @@ import { GPU_MILLI } from "../shared/heatmap.js";
  *   profile: TypicalPod[], runs: Run[], sources: number[], versions: string[]}} Replay
  */
 
-export const [BOUND, FAILED, WAITING, FINISHED] = [0, 1, 2, 3];
+export const [BOUND, FAILED, WAITING, FINISHED, EVICTED] = [0, 1, 2, 3, 4];
 const COPY_EVENTS = 1000;
 
 /** What is on the nodes. `first` has the position of each node's first device in `gpu` and `sharing`. */
@@ -67,7 +67,7 @@ export class ClusterState {
     const { run } = this;
     const outcome = run.outcome[e];
     const n = run.node[e];
-    if (n < 0 || (outcome !== BOUND && outcome !== FINISHED)) return -1;
+    if (n < 0 || (outcome !== BOUND && outcome !== FINISHED && outcome !== EVICTED)) return -1;
     const there = this.running.get(n) ?? [];
     if (outcome === BOUND) {
       this.running.set(n, [...there, e]);
@@ -158,7 +158,7 @@ export function unplacedCounts(run) {
   run.outcome.forEach((outcome, e) => {
     const pod = run.pod[e];
     const times = queued.get(pod) ?? 0;
-    const change = outcome === WAITING ? 1 : outcome === BOUND && times > 0 ? -1 : 0;
+    const change = outcome === WAITING || outcome === EVICTED ? 1 : outcome === BOUND && times > 0 ? -1 : 0;
     queued.set(pod, times + change);
     length += change;
     refused[e + 1] = refused[e] + (outcome === FAILED ? 1 : 0);
@@ -175,9 +175,9 @@ export function arrivalCounts(run) {
   let arrived = 0;
   run.outcome.forEach((outcome, e) => {
     const queued = waiting.get(run.pod[e]) ?? 0;
-    if (outcome === WAITING) waiting.set(run.pod[e], queued + 1);
+    if (outcome === WAITING || outcome === EVICTED) waiting.set(run.pod[e], queued + 1);
     if (outcome === BOUND && queued > 0) waiting.set(run.pod[e], queued - 1);
-    else if (outcome !== FINISHED) arrived += 1;
+    else if (outcome !== FINISHED && outcome !== EVICTED) arrived += 1;
     counts[e] = arrived;
   });
   return counts;
