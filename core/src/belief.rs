@@ -6,13 +6,13 @@
 //! run time, since owners run the same thing again. The histograms, `p[i]`, become one distribution as a product,
 //!
 //! ```text
-//! p[k] ~ prod_i p[i][k] ^ weight[i, pods seen]
+//! p[k] ~ p[0][k] ^ weight[0] * prod_i (p[i][k] / p[0][k]) ^ weight[i, pods seen]
 //! ```
 //!
-//! in which a histogram that says nothing decides nothing, and whose weights are learned by the gradient of the logarithm
-//! of the probability of each run time that is seen: what tells most on this cluster counts most. Sources: Genest and
-//! Zidek, "Combining Probability Distributions" (1986), logarithmic opinion pools; Mattern, "Linear and Geometric Mixtures"
-//! (2013), learned online; Duchi, Hazan and Singer, "Adaptive Subgradient Methods" (2011), the steps.
+//! with `p[0]` of all pods, in which a histogram that says nothing else decides nothing: a thousand short pods do not make a
+//! nightly long one short. The weights are learned by the gradient of the logarithm of the probability of each run time that
+//! is seen: what tells most on this cluster counts most. Sources: Genest and Zidek, "Combining Probability Distributions"
+//! (1986), logarithmic opinion pools; Mattern, "Linear and Geometric Mixtures" (2013), learned online; Duchi, Hazan and Singer, "Adaptive Subgradient Methods" (2011), the steps.
 
 use crate::arrays::{Arrays, Result, index};
 
@@ -31,6 +31,7 @@ const HISTOGRAMS: usize = 2 * (LEVELS + FOLLOWED.len()) + 1;
 /// Weights differ by how many pods a histogram has, in octaves: 0, 1 to 2, 3 to 6, 7 to 14, 15 to 30, more.
 const AMOUNTS: usize = 6;
 pub const WEIGHTS: usize = HISTOGRAMS * AMOUNTS;
+const ALL_PODS_WEIGHT: usize = (HISTOGRAMS - 1) * AMOUNTS;
 
 pub const BINS_PER_OCTAVE: f64 = 2.0;
 /// From 1 s to 2^24 s, 194 days.
@@ -47,7 +48,7 @@ const KEPT: f64 = 0.7;
 const LEAST: f32 = 1e-4;
 /// Share of a pod that counts in each neighbouring bin.
 const NEIGHBOUR: f64 = 0.1;
-const FIRST_WEIGHT: f64 = 0.1;
+const FIRST_WEIGHT: f64 = 0.07;
 const STEP: f64 = 0.02;
 const FIRST_SQUARES: f64 = 0.01;
 /// Run times of a group after which others are told apart; of more the one that was not seen for longest is dropped.
@@ -168,12 +169,9 @@ pub struct Belief {
 
 impl Default for Belief {
     fn default() -> Self {
-        Belief {
-            groups: vec![EMPTY],
-            weights: vec![FIRST_WEIGHT; WEIGHTS],
-            squares: vec![FIRST_SQUARES; WEIGHTS],
-            ended: 0,
-        }
+        let mut weights = vec![FIRST_WEIGHT; WEIGHTS];
+        weights[ALL_PODS_WEIGHT] = 1.0;
+        Belief { groups: vec![EMPTY], weights, squares: vec![FIRST_SQUARES; WEIGHTS], ended: 0 }
     }
 }
 
@@ -325,7 +323,7 @@ impl Belief {
         let mut mixture = Mixture { p: [0.0; BINS], parts: Vec::with_capacity(HISTOGRAMS) };
         let of_base = base.map(libm::log);
         let octave = |pods: f64| (libm::log2(pods + 1.0) as usize).min(AMOUNTS - 1);
-        mixture.parts.push(((HISTOGRAMS - 1) * AMOUNTS, of_base));
+        mixture.parts.push((ALL_PODS_WEIGHT, of_base));
         let followers = FOLLOWED.map(|levels| self.groups[followed_group(keys, levels)].following());
         let levels = keys.iter().map(|&key| Some(&self.groups[key].seen)).chain(followers);
         for (level, seen) in levels.enumerate() {
@@ -337,8 +335,8 @@ impl Belief {
                 let share = libm::log(PRIOR_PODS[1] / (pods + PRIOR_PODS[1]));
                 let logs = std::array::from_fn(|k| match spread[k] {
                     // Most bins are empty, and logarithms take most of the time.
-                    0.0 => of_base[k] + share,
-                    pods_here => libm::log((pods_here + PRIOR_PODS[1] * base[k]) / (pods + PRIOR_PODS[1])),
+                    0.0 => share,
+                    pods_here => libm::log((pods_here / base[k] + PRIOR_PODS[1]) / (pods + PRIOR_PODS[1])),
                 });
                 mixture.parts.push(((2 * level + speed) * AMOUNTS + octave(*pods), logs));
             }
