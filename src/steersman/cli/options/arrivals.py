@@ -134,7 +134,7 @@ class ComparedArrivalOptions:
 class EvictionOptions:
     """Which jobs the order `las` may have evicted, where the data do not say."""
 
-    resumable: float | None = option(
+    resumable: float | None = advanced(
         "timed only: share of the jobs that the order las may have evicted, since they save their work then. "
         "[default: pods that say so]",
         RequiresProtocol("timed", is_stated=True),
