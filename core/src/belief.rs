@@ -51,6 +51,11 @@ const NEIGHBOUR: f64 = 0.1;
 const FIRST_WEIGHT: f64 = 0.07;
 const STEP: f64 = 0.02;
 const FIRST_SQUARES: f64 = 0.01;
+/// Pods that teach the weights one by one; of later ones each fourth does, since it takes longer than all else.
+const EACH: u64 = 2000;
+const FOURTH: u64 = 4;
+/// A belief without an owner is computed again once so many per cent more of all pods have ended.
+const SLOWLY: u64 = 3;
 /// Run times of a group after which others are told apart; of more the one that was not seen for longest is dropped.
 const MOST_FOLLOWERS: usize = 8;
 /// An estimate is the run time with the most probability within this factor of it, on a grid of `GRID` a bin.
@@ -286,6 +291,9 @@ impl Belief {
     /// Learn the weights from a pod that ended, before it is counted.
     pub fn learn(&mut self, keys: &Keys, bin: usize) {
         self.ended += 1;
+        if self.ended > EACH && self.ended % FOURTH != 0 {
+            return;
+        }
         let Mixture { p, parts } = self.mixture(keys);
         for (number, logs) in parts {
             let expected: f64 = p.iter().zip(&logs).map(|(p, log)| p * log).sum();
@@ -294,6 +302,11 @@ impl Belief {
             let step = STEP * gradient / libm::sqrt(self.squares[number]);
             self.weights[number] = (self.weights[number] + step).max(0.0);
         }
+    }
+
+    /// Whether an estimate is to be computed again after a pod of these groups, if the last one is of that time.
+    pub fn is_outdated(&self, keys: &Keys, since: u64) -> bool {
+        keys[OWNER] != NOTHING || 100 * (self.ended - since) > SLOWLY * self.ended
     }
 
     /// Whether a pod like these has ended since then, as told by the levels of the owner, or by others where it has none.

@@ -48,8 +48,9 @@ pub struct QueuedPod {
 #[derive(Clone)]
 struct Kind {
     keys: Keys,
-    /// Computed when one ended last.
     estimate: Option<Estimate>,
+    /// How many pods had ended when that was computed.
+    computed: u64,
 }
 
 /// What an evicted pod comes back with.
@@ -235,7 +236,9 @@ impl Queue {
         self.use_shares(a, -1.0);
         if let Some(kind) = self.kinds.get_mut(self.pods[a].kind) {
             self.belief.note(&kind.keys, seconds);
-            kind.estimate = None;
+            if self.belief.is_outdated(&kind.keys, kind.computed) {
+                (kind.estimate, kind.computed) = (None, self.belief.ended);
+            }
         }
     }
 
@@ -361,7 +364,7 @@ fn read_kinds(arrays: &Arrays, groups: usize) -> Result<Vec<Kind>> {
         for (key, value) in keys.iter_mut().zip(row) {
             *key = index("queue.keys", value, groups)?;
         }
-        Ok(Kind { keys, estimate: None })
+        Ok(Kind { keys, estimate: None, computed: 0 })
     };
     rows.into_iter().map(kind).collect()
 }
