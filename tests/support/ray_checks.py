@@ -68,11 +68,9 @@ def main() -> None:
             for _ in range(2):  # in the first a worker dies
                 answers = dict(workers.answers(range(13)))
                 assert [answers[i][0] for i in range(13)] == [2 * i for i in range(13)]
-            # On a loaded machine a worker may come too late for any task.
+            # On a loaded machine a worker may come too late for any task, and Ray may replace one that starts slowly.
             prepared = len(list(folder.iterdir()))
-            assert 2 <= prepared <= jobs + 1, (
-                f"each worker prepares once, and so does the new one, not {prepared} times"
-            )
+            assert 2 <= prepared <= jobs + 2, f"each worker prepares once, and so do new ones, not {prepared} times"
         said: list[str] = []
         with make_workers(jobs, partial(partial, relayed(said.append))) as workers:
             list(workers.answers(["one", "two"]))
