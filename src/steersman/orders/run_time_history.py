@@ -251,17 +251,18 @@ def kind_of(pod: Pod) -> PodKind:
     return PodKind(written(pod.requests), pod.namespace, pod.owner, pod.program, stated)
 
 
-def levels_of(pod: Pod, *, is_owner_known: bool) -> list[RunTimeGroup | None]:
+def levels_of(pod: Pod, *, is_owner_known: bool, by_stated: bool = True) -> list[RunTimeGroup | None]:
     """Return [LEVELS] the groups of a pod as `RunTimes::look_up` of the core does, None: it has none.
 
     Args:
         pod: the pod.
         is_owner_known: whether its owner says something; else its series stands for it.
+        by_stated: whether its stated run time tells it apart.
     """
     requests, namespace, image = pod.requests, pod.namespace, pod.program or None
     series = owner_series(pod.owner)
     owner = recurring_owner(pod.owner) if is_owner_known else series
-    stated = None if pod.estimated_seconds is None else run_time_bin(pod.estimated_seconds)
+    stated = run_time_bin(pod.estimated_seconds) if by_stated and pod.estimated_seconds is not None else None
     of_series, of_owner = owner != series, bool(owner)
     levels = [
         (True, EVERY_POD),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -92,11 +92,11 @@ class QueueInputs:
 
     @cached_property
     def _kinds(self) -> RunTimeKinds:
-        return RunTimeKinds([replace(pod, estimated_seconds=None) for pod in self.workload.pods], self.past)
+        return RunTimeKinds(self.workload.pods, self.past, by_stated=False)
 
     @cached_property
     def _kinds_by_stated(self) -> RunTimeKinds:
-        return RunTimeKinds(self.workload.pods, self.past)
+        return RunTimeKinds(self.workload.pods, self.past, by_stated=True)
 
 
 class RunTimeKinds:
@@ -109,16 +109,18 @@ class RunTimeKinds:
         arrays: `queue.keys` [K, LEVELS] the groups of each kind, and what is known of the groups.
     """
 
-    def __init__(self, pods: Sequence[Pod], past: RunTimeHistory | None) -> None:
+    def __init__(self, pods: Sequence[Pod], past: RunTimeHistory | None, *, by_stated: bool) -> None:
         times = Counter((pod.namespace, recurring_owner(pod.owner)) for pod in pods)
         numbers: dict[tuple[RunTimeGroup | None, ...], int] = {}
         levels: dict[tuple[object, ...], tuple[RunTimeGroup | None, ...]] = {}
         of_pod = []
         for pod in pods:
             is_owner_known = times[pod.namespace, recurring_owner(pod.owner)] > 1
-            alike = pod.requests, pod.namespace, pod.owner, pod.program, pod.estimated_seconds, is_owner_known
+            # Requests by identity, since their hash takes long; equal ones become one kind below.
+            stated = pod.estimated_seconds if by_stated else None
+            alike = id(pod.requests), pod.namespace, pod.owner, pod.program, stated, is_owner_known
             if alike not in levels:
-                levels[alike] = tuple(levels_of(pod, is_owner_known=is_owner_known))
+                levels[alike] = tuple(levels_of(pod, is_owner_known=is_owner_known, by_stated=by_stated))
             of_pod.append(numbers.setdefault(levels[alike], len(numbers)))
         self.of_pod = np.array(of_pod, dtype=np.int64)
         groups: dict[RunTimeGroup | None, int] = {None: 0}
