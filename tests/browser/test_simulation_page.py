@@ -194,7 +194,7 @@ def test_differences_are_those_of_the_runs_with_both_explanations(browser: Brows
         page.keyboard.press("n")
         expect(page.locator("#difference")).to_contain_text(f"2 of {len(differ)}")
         expect(page.locator("#now")).to_contain_text(f"event {differ[1]} of")
-        expect(page.locator("#details [role=status]")).to_have_count(0, timeout=60_000)
+        expect(page.locator("#details [role=status]")).to_have_count(0, timeout=180_000)
         cards = page.locator("#details article")
         expect(cards).to_have_count(2)
         for run, columns in enumerate(replay.runs):
