@@ -29,7 +29,7 @@ type Instance struct {
 	module    api.Module
 	functions map[string]api.Function
 	stack     [12]uint64 // arguments of a call, then what it returns
-	text      uint32    // where errors are written
+	text      uint32     // where errors are written
 	buffer    uint32
 	size      uint32 // of the buffer
 	lost      bool
