@@ -12,15 +12,16 @@
 //! with `p[0]` of all pods, in which a histogram that says nothing else decides nothing: a thousand short pods do not make a
 //! nightly long one short. The weights are learned by the gradient of the logarithm of the probability of each run time that
 //! is seen: what tells most on this cluster counts most. Sources: Genest and Zidek, "Combining Probability Distributions"
-//! (1986), logarithmic opinion pools; Mattern, "Linear and Geometric Mixtures" (2013), learned online; Duchi, Hazan and Singer, "Adaptive Subgradient Methods" (2011), the steps.
+//! (1986), logarithmic opinion pools; Mattern, "Linear and Geometric Mixtures" (2013), learned online; Duchi, Hazan and
+//! Singer, "Adaptive Subgradient Methods" (2011), the steps.
 
 use crate::arrays::{Arrays, Result, index};
 
 /// Ways in which pods are alike, see `run_times`; of a pod without, say, a stated time some have no group.
 pub const LEVELS: usize = 12;
-pub const ALL_PODS_LEVEL: usize = 0;
-pub const NAMESPACE: usize = 2;
-pub const OWNER: usize = 6;
+const ALL_PODS_LEVEL: usize = 0;
+const NAMESPACE: usize = 2;
+const OWNER: usize = 6;
 const OWNER_REQUESTS: usize = 7;
 const OWNER_IMAGE_REQUESTS: usize = 9;
 const OWNER_STATED: usize = 11;
@@ -33,7 +34,7 @@ const AMOUNTS: usize = 6;
 pub const WEIGHTS: usize = HISTOGRAMS * AMOUNTS;
 const ALL_PODS_WEIGHT: usize = (HISTOGRAMS - 1) * AMOUNTS;
 
-pub const BINS_PER_OCTAVE: f64 = 2.0;
+const BINS_PER_OCTAVE: f64 = 2.0;
 /// From 1 s to 2^24 s, 194 days.
 pub const BINS: usize = 48;
 /// The group of which nothing is ever seen.
@@ -66,7 +67,7 @@ const GRID: usize = 4;
 
 /// Groups of a pod, one a level; `NOTHING`: it has none.
 pub type Keys = [usize; LEVELS];
-pub type Histogram = [f32; BINS];
+type Histogram = [f32; BINS];
 
 /// What is expected of a pod.
 #[derive(Clone, Copy)]
@@ -305,7 +306,7 @@ impl Belief {
     }
 
     /// Whether an estimate is to be computed again after a pod of these groups, if the last one is of that time.
-    pub fn is_outdated(&self, keys: &Keys, since: u64) -> bool {
+    pub fn is_stale(&self, keys: &Keys, since: u64) -> bool {
         keys[OWNER] != NOTHING || 100 * (self.ended - since) > SLOWLY * self.ended
     }
 
@@ -392,7 +393,7 @@ pub fn bin(seconds: f64) -> usize {
 }
 
 /// A quantile in seconds, interpolated geometrically within a bin.
-pub fn quantile(p: &[f64; BINS], share: f64) -> f64 {
+fn quantile(p: &[f64; BINS], share: f64) -> f64 {
     let mut before = 0.0;
     for (k, &p) in p.iter().enumerate() {
         if p > 0.0 && before + p >= share {

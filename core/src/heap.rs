@@ -1,4 +1,5 @@
-//! Binary heaps of numbers, whose order is a closure: it may read what the standard library's heap could not borrow.
+//! Binary heaps of numbers, and a sort of few elements, whose order is a closure: it may read what the standard library's heap
+//! could not borrow.
 
 /// Move an element of a binary heap down to where it belongs.
 pub fn sink(heap: &mut [usize], mut place: usize, goes_before: impl Fn(usize, usize) -> bool) {
@@ -60,6 +61,18 @@ fn rise(heap: &mut [usize], mut place: usize, goes_before: impl Fn(usize, usize)
         place = (place - 1) / 2;
     }
     heap[place] = element;
+}
+
+/// Sort a few elements by insertion; equal ones stay in their order. Each use of the standard library's sort would add 7 kB
+/// to the portable core.
+pub fn sort_few<T>(elements: &mut [T], goes_before: impl Fn(&T, &T) -> bool) {
+    for i in 1..elements.len() {
+        let mut k = i;
+        while k > 0 && goes_before(&elements[k], &elements[k - 1]) {
+            elements.swap(k, k - 1);
+            k -= 1;
+        }
+    }
 }
 
 #[cfg(test)]

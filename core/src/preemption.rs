@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 
 use crate::arrays::{Arrays, Result, index};
 use crate::decide::{Choice, Decider};
+use crate::heap::sort_few;
 
 /// A pod of lower priority than the one that fits nowhere.
 #[derive(Clone, Debug)]
@@ -99,15 +100,9 @@ impl Question {
         })
     }
 
-    /// Sort pods by importance. Equal ones stay in their order, as up to 12 do in kube-scheduler: it sorts them like this.
+    /// Sort pods by importance. Equal ones stay in their order, as up to 12 do in kube-scheduler.
     fn sort(&self, pods: &mut [usize]) {
-        for i in 1..pods.len() {
-            let mut j = i;
-            while j > 0 && self.victims[pods[j]].rank() < self.victims[pods[j - 1]].rank() {
-                pods.swap(j, j - 1);
-                j -= 1;
-            }
-        }
+        sort_few(pods, |&v, &w| self.victims[v].rank() < self.victims[w].rank());
     }
 
     /// Return the pods that a budget keeps, and the others, both in the order given.
@@ -231,8 +226,9 @@ impl Decider {
     }
 
     fn fits_on(&mut self, c: usize, labels: usize, n: usize) -> bool {
-        if !self.cluster.fits(c, n) || !self.terms.has_rules(c, labels) {
-            return self.cluster.fits(c, n);
+        let fits = self.cluster.fits(c, n);
+        if !fits || !self.terms.has_rules(c, labels) {
+            return fits;
         }
         self.mask.fill(false);
         self.mask[n] = true;

@@ -236,7 +236,7 @@ impl Queue {
         self.use_shares(a, -1.0);
         if let Some(kind) = self.kinds.get_mut(self.pods[a].kind) {
             self.belief.note(&kind.keys, seconds);
-            if self.belief.is_outdated(&kind.keys, kind.computed) {
+            if self.belief.is_stale(&kind.keys, kind.computed) {
                 (kind.estimate, kind.computed) = (None, self.belief.ended);
             }
         }

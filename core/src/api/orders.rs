@@ -115,7 +115,7 @@ doors! {
         let pod = pod(requests, namespace, owner, image, stated);
         with_run_times(run_times, |run_times| {
             let found = run_times.look_up(&pod);
-            write_estimate(run_times.belief().estimate(&found.keys), estimate);
+            write_estimate(run_times.estimate(&found.keys), estimate);
             Ok(0)
         })
     }

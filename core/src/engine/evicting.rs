@@ -3,7 +3,7 @@
 use crate::arrays::Result;
 use crate::engine::{Engine, Outcome, Pass, leaves_before};
 use crate::evictions::Account;
-use crate::heap::remove;
+use crate::heap::{remove, sort_few};
 use crate::queue::{Evicted, QueuedPod};
 use crate::reservation::copies_on;
 
@@ -38,15 +38,9 @@ struct Victim {
     here: f64,
 }
 
-/// Sort the few jobs of a node by a key, then by number.
+/// Sort the jobs of a node by a key, then by number.
 fn sort(victims: &mut [Victim], key: fn(&Victim) -> f64) {
-    for i in 1..victims.len() {
-        let mut k = i;
-        while k > 0 && (key(&victims[k]), victims[k].leader) < (key(&victims[k - 1]), victims[k - 1].leader) {
-            victims.swap(k, k - 1);
-            k -= 1;
-        }
-    }
+    sort_few(victims, |a, b| (key(a), a.leader) < (key(b), b.leader));
 }
 
 impl Engine {

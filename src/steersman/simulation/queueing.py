@@ -16,7 +16,7 @@ from steersman.cluster.state import ClusterState
 from steersman.core.handles import BELIEF_WEIGHTS, BINS, LEVELS
 from steersman.orders import scores
 from steersman.orders.order import Order, recurring_owner
-from steersman.orders.run_time_history import EVERY_POD, RunTimeGroup, RunTimeHistory, levels_of
+from steersman.orders.run_time_history import RunTimeGroup, RunTimeHistory, levels_of
 from steersman.policies.decision.description import Arrays
 from steersman.simulation.arrivals import Schedule
 from steersman.workloads.workload import Workload
@@ -136,8 +136,10 @@ def _known(groups: Sequence[RunTimeGroup | None], past: RunTimeHistory | None) -
         copy = past.copy()
         weights = copy.weights
         for i, group in enumerate(groups):
-            for number in [] if group is None else copy.rows_of.get(group.encode(), []):
-                row = copy.row(number, group or EVERY_POD)
+            if group is None:
+                continue
+            for number in copy.rows_of.get(group.encode(), []):
+                row = copy.row(number, group)
                 if row.after < 0:
                     counts[i - 1], last[i - 1] = copy.counts[number], row.last
                 else:
