@@ -65,7 +65,7 @@ func (c *cluster) preempt(ctx context.Context, plugins framework.Framework, stat
 	if err != nil {
 		return nil, err
 	}
-	// Nodes that all have a status of their own are taken in the order of the snapshot, others in one of chance.
+	// Nodes with a status are taken in the order of the snapshot, those without in random order.
 	statuses := framework.NewNodeToStatus(map[string]*fwk.Status{}, fwk.NewStatus(fwk.Unschedulable))
 	for _, node := range every {
 		statuses.Set(node.Node().Name, refused.Diagnosis.NodeToStatus.Get(node.Node().Name))

@@ -32,7 +32,7 @@ HARD_KEYS = (f"{PREFIX}latency-hard-constraint", "latencyHardConstraint")  # the
 USER_KEY = f"{PREFIX}latency-user"  # annotation with the name of the pod's users, as the probe of latencies names them
 SHOWN = 40
 RESTART_SECONDS = 120.0
-"""What an evicted pod needs before it goes on with its work, where nobody states it."""
+"""Seconds that an evicted pod needs to restart, unless its annotation states them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +336,9 @@ class Pod:
     the same `gang` start once `gang_minimum` of them can start together, 0: all; "": it starts alone. At most `at_once`
     pods of its Job or owner exist at a time, None: all. `nominated` is the node whose room is kept for it, "" for none.
     `resumable` are the seconds between the checkpoints from which it can go on, 0: it saves its work when it is
-    evicted; None: it cannot go on, and is never evicted. It needs `restart_seconds` before it goes on.
+    evicted; None: it cannot resume, and is never evicted. It needs `restart_seconds` to restart.
     `preempts` says whether kube-scheduler may preempt pods of lower priority for it, `preempted` whether it is being
-    deleted for another one. `started` is when its kubelet began with it, in seconds since 1970, None if nobody says it.
+    deleted for another one. `started` is when its kubelet began with it, in seconds since 1970, None if unknown.
     `ignored` says which annotations make no sense, so that they do not count; those of `latency` are there.
     """
 

@@ -27,7 +27,7 @@ NO_DEVICES = "cannot allocate all claims"
 NO_EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 TOO_MANY, INSUFFICIENT = "Too many pods", "Insufficient "
 RESOLVABLE = frozenset({NO_PORTS, NO_DISK, NO_SPREAD, NO_ANTI_AFFINITY, NO_EXISTING})
-"""Reasons that may not hold once pods are removed, beside those of resources: kube-scheduler's code `Unschedulable`."""
+"""Reasons, other than resources, that removing pods may resolve: kube-scheduler's code `Unschedulable`."""
 
 Mask = npt.NDArray[np.bool_]
 
